@@ -39,6 +39,7 @@ A file of clients:
   protocol = \"udp\"                          tcp, udp, icmp, icmpv6 or a number
   port = \"5000-5010\"                        the client's; the other host's: remote_port
   dscp = 46                                 also vlan, inner_vlan, mac, flow_label, priority
+  port_pair = \"b\"                           that of the ports wan.b and client.b
 
   [[beam]]
   name = \"b1\"
@@ -125,6 +126,7 @@ pub struct MatchView<'a> {
     remote_port: Option<&'a str>,
     dscp: Option<u32>,
     flow_label: Option<u32>,
+    port_pair: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -306,6 +308,7 @@ impl<'a> From<&'a pb::Match> for MatchView<'a> {
             remote_port: text(&of.remote_port),
             dscp: of.dscp,
             flow_label: of.flow_label,
+            port_pair: text(&of.port_pair),
         }
     }
 }

@@ -114,7 +114,7 @@ pub fn table(findings: &[Finding]) -> String {
             lines.push(format!("  {}", finding.why));
             lines.push(format!("  $ {}", finding.remedy));
         }
-        table.add_row([finding.check, finding.level.name(), &lines.join("\n")]);
+        table.add_row([&*finding.check, finding.level.name(), &lines.join("\n")]);
     }
     table.trim_fmt()
 }
@@ -133,7 +133,7 @@ mod tests {
             let silent = finding.why.is_empty() && finding.remedy.is_empty();
             assert_eq!(silent, finding.level == Level::Ok, "{finding:?}");
         }
-        let mut names: Vec<_> = findings.iter().map(|finding| finding.check).collect();
+        let mut names: Vec<_> = findings.iter().map(|finding| &finding.check).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), findings.len());

@@ -116,6 +116,7 @@ fn offline(args: &EnvelopeArgs) -> Option<Room> {
         capacity: args.memory? / u64::from(workers),
         workers,
         tag: 0,
+        unanswered: false,
     })
 }
 
@@ -140,7 +141,8 @@ async fn online(
         frame: args.max_frame.unwrap_or(room.frame_bytes),
         capacity: args.memory.unwrap_or(memory) / u64::from(workers),
         workers,
-        tag: room.shim_bytes,
+        tag: room.shim_bytes + room.pair_bytes,
+        unanswered: room.shim_bytes > 0,
     };
     let Some(name) = args.profile.clone().filter(|_| file.is_none()) else {
         return Ok((room, file));

@@ -62,7 +62,7 @@ fn the_clients_shown_can_be_set_again_and_cleared() {
         json!([{
             "priority": 0, "vlan": null, "inner_vlan": null, "mac": null, "prefix": "10.2.0.0/16",
             "remote_prefix": null, "protocol": "udp", "port": "5000-5010", "remote_port": null,
-            "dscp": 46, "flow_label": null,
+            "dscp": 46, "flow_label": null, "port_pair": null,
         }])
     );
     assert_eq!(

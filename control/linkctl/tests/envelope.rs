@@ -17,6 +17,7 @@ fn with_room() -> Lab {
         memory_bytes: 3 << 30,
         workers: 1,
         shim_bytes: 0,
+        pair_bytes: 0,
     });
     lab
 }

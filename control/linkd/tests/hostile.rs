@@ -256,10 +256,11 @@ fn rule() -> impl Strategy<Value = pb::Match> {
     let protocol = prop_oneof![8 => "|tcp|udp|icmp|47", 1 => any::<String>()];
     let port = || prop_oneof![8 => "|||[0-9]{1,4}|1[0-9]{3}-2[0-9]{3}", 1 => any::<String>()];
     let small = || option::of(prop_oneof![8 => 0..65_u32, 1 => any::<u32>()]);
-    let texts = (mac, prefix(), prefix(), protocol, port(), port());
+    let pair = prop_oneof![8 => "||[a-c]", 1 => any::<String>()];
+    let texts = (mac, prefix(), prefix(), protocol, port(), port(), pair);
     (any::<u32>(), vlan(), vlan(), texts, small(), small()).prop_map(
         |(priority, vlan, inner_vlan, texts, dscp, flow_label)| {
-            let (mac, prefix, remote_prefix, protocol, port, remote_port) = texts;
+            let (mac, prefix, remote_prefix, protocol, port, remote_port, port_pair) = texts;
             pb::Match {
                 priority,
                 vlan,
@@ -272,6 +273,7 @@ fn rule() -> impl Strategy<Value = pb::Match> {
                 remote_port,
                 dscp,
                 flow_label,
+                port_pair,
             }
         },
     )

@@ -613,6 +613,7 @@ async fn what_there_is_to_hold_a_link_with_is_the_dataplanes_answer() {
         memory_bytes: 3 << 30,
         workers: 1,
         shim_bytes: 32,
+        pair_bytes: 0,
     };
     lab.fake.state().room = Some(room);
     let answer = lab.client.get_room(pb::GetRoomRequest {}).await.unwrap().into_inner();

@@ -2,6 +2,7 @@
 //! Matches of clients: conversion of their texts for the core.
 
 use crate::fields::{mac, net, no_vlan, of_no_host};
+use emu::client::ClientName;
 use emu::matches::{Match, Ports, Protocol};
 use ipnet::IpNet;
 use proto::linkemu::v1 as pb;
@@ -14,7 +15,7 @@ use units::shown;
 /// The key and the fault of the first field that cannot be parsed.
 pub(crate) fn parse(of: &pb::Match) -> Result<Match, (&'static str, String)> {
     let pb::Match { priority, vlan, inner_vlan, mac: address, prefix, remote_prefix, .. } = of;
-    let pb::Match { protocol, port, remote_port, dscp, flow_label, .. } = of;
+    let pb::Match { protocol, port, remote_port, dscp, flow_label, port_pair, .. } = of;
     Ok(Match {
         priority: *priority,
         vlan: number(*vlan).map_err(at("vlan"))?,
@@ -27,6 +28,7 @@ pub(crate) fn parse(of: &pb::Match) -> Result<Match, (&'static str, String)> {
         remote_port: given(remote_port, ports).map_err(at("remote_port"))?,
         dscp: dscp.map(self::dscp).transpose().map_err(at("dscp"))?,
         flow_label: *flow_label,
+        port_pair: given(port_pair, pair_name).map_err(at("port_pair"))?,
     })
 }
 
@@ -83,6 +85,11 @@ fn ports(text: &str) -> Result<Ports, String> {
             shown(text)
         )),
     }
+}
+
+fn pair_name(text: &str) -> Result<ClientName, String> {
+    let rule = "the names are 1 to 16 of A-Z, a-z, 0-9, '.', '_' and '-'";
+    text.parse().map_err(|_| format!("{:?} is no name of a port pair: {rule}", shown(text)))
 }
 
 /// A number without a sign.

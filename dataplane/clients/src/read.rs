@@ -57,7 +57,7 @@ fn client(reader: &mut Reader<'_>, node: &Node<'_>) -> pb::Client {
 }
 
 /// Keys of a match.
-const MATCH: [&str; 11] = [
+const MATCH: [&str; 12] = [
     "priority",
     "vlan",
     "inner_vlan",
@@ -69,6 +69,7 @@ const MATCH: [&str; 11] = [
     "remote_port",
     "dscp",
     "flow_label",
+    "port_pair",
 ];
 
 fn rule(reader: &mut Reader<'_>, node: &Node<'_>) -> pb::Match {
@@ -85,6 +86,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node<'_>) -> pb::Match {
         remote_port: text(reader, node, "remote_port", text_or_number),
         dscp: whole(reader, node, "dscp"),
         flow_label: whole(reader, node, "flow_label"),
+        port_pair: text(reader, node, "port_pair", Reader::string),
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn clients(message: &pb::Clients) -> String {
 
 fn rule(out: &mut String, of: &pb::Match) {
     let pb::Match { priority, vlan, inner_vlan, mac, prefix, remote_prefix, .. } = of;
-    let pb::Match { protocol, port, remote_port, dscp, flow_label, .. } = of;
+    let pb::Match { protocol, port, remote_port, dscp, flow_label, port_pair, .. } = of;
     let above_zero = |number: u32| Some(number).filter(|number| *number > 0);
     let _ = writeln!(out, "\n[[client.match]]");
     number(out, "priority", above_zero(*priority));
@@ -56,6 +56,7 @@ fn rule(out: &mut String, of: &pb::Match) {
     text(out, "remote_port", remote_port);
     number(out, "dscp", *dscp);
     number(out, "flow_label", *flow_label);
+    text(out, "port_pair", port_pair);
 }
 
 fn number(out: &mut String, key: &str, value: Option<u32>) {

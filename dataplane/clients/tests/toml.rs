@@ -133,6 +133,7 @@ port = "5001"
 remote_port = "5000-5010"
 dscp = 46
 flow_label = 0
+port_pair = "b"
 
 [[client.match]]
 protocol = "47"
@@ -190,6 +191,8 @@ fn invalid_match_is_reported_with_place_and_remedy() {
         ("dscp = 300", "match[0].dscp: DSCP 300 cannot be: the values are 0 to 63"),
         ("dscp = \"ef\"", "\"ef\" is not a whole number"),
         ("flow_label = 1048576", "flow label 1048576 has more than 20 bits"),
+        ("port_pair = \"\"", "empty: give it a value, or leave it out"),
+        ("port_pair = \"a b\"", "\"a b\" is no name of a port pair: the names are 1 to 16 of"),
         ("flow_label = 1\nprefix = \"10.0.0.0/8\"", "only IPv6 has flow labels"),
         ("dcsp = 1", "unknown key \"dcsp\": the nearest is \"dscp\""),
     ] {
@@ -346,6 +349,7 @@ fn rules_faults_and_files_are_bounded() {
         remote_port: "10000-20000".into(),
         dscp: Some(63),
         flow_label: Some(1_048_575),
+        port_pair: "0123456789abcdef".into(),
     };
     let matches = (0..MAX_RULES as u32).map(rule).collect();
     let full = pb::Client { name: "a".into(), matches, ..Default::default() };
@@ -377,10 +381,11 @@ fn rule() -> impl Strategy<Value = pb::Match> {
     let prefix = || "|10\\.[0-3]\\.0\\.0/(16|8|33)|fd0[0-3]::/16|::/0|[0-9a-f.:/]{0,9}";
     let port = || "|||[0-9]{1,3}(-[0-9]{3})?|[0-9-]{1,6}";
     let text = ("|||0[0-3]:00:00:00:00:0[0-9a-f]", prefix(), prefix(), "|tcp|UDP|17|[a-z0-9]{0,4}");
-    let rest = (port(), port(), prop::option::of(0_u32..70), prop::option::of(0..(1_u32 << 21)));
+    let numbers = (prop::option::of(0_u32..70), prop::option::of(0..(1_u32 << 21)));
+    let rest = (port(), port(), numbers, "||[a-b]|[a-z0-9._/-]{0,17}");
     (0_u32..3, vlan(), vlan(), text, rest).prop_map(|(priority, vlan, inner_vlan, text, rest)| {
         let (mac, prefix, remote_prefix, protocol) = text;
-        let (port, remote_port, dscp, flow_label) = rest;
+        let (port, remote_port, (dscp, flow_label), port_pair) = rest;
         pb::Match {
             priority,
             vlan,
@@ -393,6 +398,7 @@ fn rule() -> impl Strategy<Value = pb::Match> {
             remote_port,
             dscp,
             flow_label,
+            port_pair,
         }
     })
 }

@@ -7,18 +7,19 @@ use std::slice;
 use dpdk::Link;
 use emu::client::ClientKey;
 use emu::histogram::Histogram;
-use emu::stats::{ClientStats, Count, DropReason, PipeStats};
-use emu::units::{Direction, Nanos};
+use emu::stats::{ClientStats, Count, DropReason, PipeStats, Snapshot};
+use emu::units::{ByDirection, Direction, Nanos};
 use proto::linkemu::v1 as model;
 use shim::Tick;
 use worker::command::Report;
+use worker::io::EgressCounters;
 
 use crate::watch::Seen;
 
 /// Counters of a port's driver.
 #[derive(Clone, Debug, Default)]
 pub struct PortAccount {
-    /// `wan` or `client`.
+    /// Such as `wan` or `wan.a`.
     pub name: String,
     /// Frames and bytes that came in.
     pub received: Count,
@@ -50,9 +51,9 @@ impl Seen {
     }
 }
 
-/// Merges the reports of all workers and the accounts of the ports, `wan` first.
+/// Merges the reports of all workers and the accounts of the ports of each pair, `wan` first.
 #[must_use]
-pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
+pub fn merge(reports: &[Box<Report>], pairs: Vec<[PortAccount; 2]>) -> model::Stats {
     let mut stats = model::Stats::default();
     let mut known = HashMap::new();
     for r in reports {
@@ -75,18 +76,27 @@ pub fn merge(reports: &[Box<Report>], ports: [PortAccount; 2]) -> model::Stats {
     stats.lateness = Some(lateness(reports));
     // Forward comes in on wan and leaves on client.
     let ways = [(Direction::Forward, Direction::Return), (Direction::Return, Direction::Forward)];
-    for (port, (comes_in, leaves)) in ports.into_iter().zip(ways) {
-        let dropped: u64 = reports.iter().map(|r| r.egress[leaves].dropped).sum();
+    let ports = (0..).zip(pairs).flat_map(|(pair, ports)| {
+        ports.into_iter().zip(ways).map(move |(port, ways)| (pair, port, ways))
+    });
+    for (pair, port, (comes_in, leaves)) in ports {
+        let egress = |of: fn(EgressCounters) -> u64| -> u64 {
+            reports.iter().filter_map(|r| r.egress.get(pair)).map(|it| of(it[leaves])).sum()
+        };
+        // Clients do not count by pair: the first one has the frames of all.
+        let first = |of: fn(&Snapshot) -> &ByDirection<u64>| -> u64 {
+            reports.iter().filter(|_| pair == 0).map(|r| of(&r.snapshot)[comes_in]).sum()
+        };
         stats.ports.push(model::PortStats {
             state: Some(port.seen.state(&port.name)),
             name: port.name,
             received: Some(count(port.received)),
             sent: Some(count(port.sent)),
             missed: port.missed,
-            transmit_dropped: port.failed + dropped,
-            staged: reports.iter().map(|r| r.egress[leaves].staged).sum(),
-            malformed: reports.iter().map(|r| r.snapshot.malformed[comes_in]).sum(),
-            unplaced: reports.iter().map(|r| r.snapshot.unplaced[comes_in]).sum(),
+            transmit_dropped: port.failed + egress(|it| it.dropped),
+            staged: egress(|it| it.staged),
+            malformed: first(|it| &it.malformed),
+            unplaced: first(|it| &it.unplaced),
             link: match port.link {
                 None => model::LinkState::Unspecified,
                 Some(link) if link.up => model::LinkState::Up,

@@ -23,6 +23,11 @@ Examples:
   The same with two workers:
     linkd-dataplane --port wan=0000:01:00.0 --port client=0000:01:00.1 --core 2,3
 
+  Two paths through a card with four ports; `linkctl link assign fast --match 'port_pair = \"b\"'`
+  gives the second one a link:
+    linkd-dataplane --port wan.a=0000:01:00.0 --port client.a=0000:01:00.1 \\
+                    --port wan.b=0000:01:00.2 --port client.b=0000:01:00.3 --core 2,3
+
   A box that is described in a file:
     linkd-dataplane --box /etc/linkemu/box.toml
 
@@ -32,11 +37,12 @@ SIGTERM and SIGINT end it; the final accounts go to standard output.
 Exit codes: 0 ended by a signal, accounts complete; 1 could not start or a worker
 failed; 2 usage.";
 
-/// The packets of linkemu: reads from two ports, holds, and sends.
+/// The packets of linkemu: reads from pairs of ports, holds, and sends.
 #[derive(Debug, Parser)]
 #[command(version, about, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A port, twice: `wan` faces the servers, `client` the clients.
+    /// A port, twice: `wan` faces the servers, `client` the clients. For several port pairs,
+    /// `wan.NAME` and `client.NAME` of each: a packet leaves on the pair that it came in by.
     ///
     /// SPEC is a DPDK virtual device with its arguments (net_af_packet,iface=IF;
     /// net_tap; net_af_xdp,iface=IF) or a PCI address with a driver that
@@ -47,7 +53,8 @@ pub struct Arguments {
 
     /// The description of this box, in TOML; an option that is given goes before it.
     ///
-    /// [ports] wan, client: as --port's SPEC, or tables with pci, select or kernel. [workers]
+    /// [ports] wan, client, or wan.NAME, client.NAME: as --port's SPEC, or tables with pci, select
+    /// or kernel. [workers]
     /// cores: a list; count; idle. [memory] packets: as --memory; buffers; copy_break;
     /// max_frame; max_clients; client_idle; huge. `linkctl box check FILE` checks it.
     #[arg(long = "box", value_name = "FILE")]

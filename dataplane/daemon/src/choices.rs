@@ -3,14 +3,15 @@
 //! the defaults.
 
 use boxfile::{
-    BoxFile, BoxFileError, FindError, Huge, Idle, MOST_WORKERS, Memory, PORT_NAMES, Port, Roots,
-    Switch, SwitchError,
+    BoxFile, BoxFileError, FindError, Huge, Idle, MOST_WORKERS, Memory, PORT_NAMES, PairsError,
+    Roots, Switch, SwitchError,
 };
-use dpdk::NamedPort;
+use emu::client::NameError;
 use emu::units::Nanos;
 use thiserror::Error;
 
 use crate::arguments::Arguments;
+use crate::pairs::{PortPair, pairs};
 
 /// `--copy-break`: above it the time that a kept buffer saves is worth its memory
 /// (docs/adr/0002).
@@ -19,8 +20,8 @@ const COPY_BREAK: u32 = 1024;
 /// The configuration of the dataplane.
 #[derive(Clone, Debug)]
 pub struct Choices {
-    /// `wan` and `client`.
-    pub ports: [NamedPort; 2],
+    /// By number.
+    pub pairs: Vec<PortPair>,
     /// Each worker's core.
     pub cores: Vec<usize>,
     pub idle: Idle,
@@ -60,15 +61,24 @@ pub enum ChoiceError {
          or one of `cores` under [workers] in the box's file"
     )]
     Behind(usize),
+    /// Several pairs behind a switch.
+    #[error(
+        "{0} port pairs behind a switch: it is connected to one pair; give one, or leave [switch] \
+         out of the box's file"
+    )]
+    PairsBehind(usize),
     /// A port is missing.
     #[error("no port `{0}`: give --port {0}=SPEC, or `{0}` under [ports] of the box's file")]
-    NoPort(&'static str),
+    NoPort(String),
     /// A port is given twice.
     #[error("port `{0}` is given twice: name the other one `{1}`")]
-    Twice(&'static str, &'static str),
-    /// A port of another name.
-    #[error("there is no port `{0}`: the ports are `wan`, which faces the servers, and `client`")]
-    Stranger(String),
+    Twice(String, String),
+    /// Names of ports, or their number.
+    #[error("{0}")]
+    Pairs(#[from] PairsError),
+    /// A name that matches cannot use.
+    #[error("port pair `{0}`: {1}")]
+    Pair(String, String),
     /// A port of the file is no device of this machine.
     #[error("{0}")]
     Device(#[from] FindError),
@@ -106,6 +116,19 @@ pub enum ChoiceError {
 }
 
 impl ChoiceError {
+    pub(crate) fn pair(name: &str, error: NameError) -> Self {
+        Self::Pair(name.to_owned(), error.to_string().replace("client", "pair"))
+    }
+
+    pub(crate) fn twice(port: String) -> Self {
+        let [wan, client] = PORT_NAMES;
+        let other = match port.strip_prefix(wan) {
+            Some(pair) => format!("{client}{pair}"),
+            None => port.replacen(client, wan, 1),
+        };
+        Self::Twice(port, other)
+    }
+
     /// Whether the request is valid but this machine cannot do it.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
@@ -146,21 +169,19 @@ impl Choices {
         // Both are within 32 bits: the file was checked.
         let number = |value: Option<u64>| value.and_then(|v| u32::try_from(v).ok());
         let (max_frame, copy_break) = (number(memory.max_frame), number(memory.copy_break));
-        // First: a wrong name is the cause of a missing one.
-        if let Some(p) = arguments.ports.iter().find(|p| !PORT_NAMES.contains(&p.name.as_str())) {
-            return Err(ChoiceError::Stranger(p.name.clone()));
-        }
-        let wan = port(arguments, PORT_NAMES[0], file.ports.wan.as_ref(), roots)?;
-        let client = port(arguments, PORT_NAMES[1], file.ports.client.as_ref(), roots)?;
+        let pairs = pairs(&arguments.ports, file, roots)?;
         let cores = cores(arguments, file, may, can)?;
         let switch = file.switch.as_ref().map(Switch::new).transpose()?;
         if switch.is_some() && cores.len() != 1 {
             return Err(ChoiceError::Behind(cores.len()));
         }
+        if switch.is_some() && pairs.len() != 1 {
+            return Err(ChoiceError::PairsBehind(pairs.len()));
+        }
         let client_idle = arguments.client_idle.or(memory.client_idle);
         let client_idle = client_idle.unwrap_or(Memory::CLIENT_IDLE);
         Ok(Self {
-            ports: [wan, client],
+            pairs,
             cores,
             idle: arguments.idle.or(workers.idle).unwrap_or_default(),
             memory: arguments.memory.or(memory.packets).unwrap_or(Memory::PACKETS),
@@ -175,26 +196,6 @@ impl Choices {
             huge: arguments.huge.or(memory.huge).unwrap_or_default(),
             switch,
         })
-    }
-}
-
-fn port(
-    arguments: &Arguments,
-    name: &'static str,
-    in_file: Option<&Port>,
-    roots: &Roots,
-) -> Result<NamedPort, ChoiceError> {
-    let mut given = arguments.ports.iter().filter(|p| p.name == name);
-    match (given.next(), given.next(), in_file) {
-        (Some(_), Some(_), _) => {
-            Err(ChoiceError::Twice(name, PORT_NAMES[usize::from(name == PORT_NAMES[0])]))
-        }
-        (Some(port), None, _) => Ok(port.clone()),
-        (None, _, Some(port)) => {
-            let spec = port.find(name, roots)?.spec;
-            Ok(NamedPort { name: name.to_owned(), spec: spec.parse()? })
-        }
-        (None, _, None) => Err(ChoiceError::NoPort(name)),
     }
 }
 
@@ -254,6 +255,10 @@ mod tests {
             .map_err(|e| e.to_string())
     }
 
+    fn specs(choices: &Choices) -> Vec<String> {
+        crate::pairs::ports(&choices.pairs).map(|p| p.spec.to_string()).collect()
+    }
+
     fn with_ports(words: &[&str], file: &str) -> Result<Choices, String> {
         choose(&[&PORTS[..], words].concat(), file)
     }
@@ -282,21 +287,21 @@ mod tests {
         let file = "[ports]\nwan = \"net_ring\"\nclient = \"net_null1\"\n[workers]\ncores = [2, 3]\n\
                     idle = \"adaptive\"\n[memory]\npackets = \"1 MiB\"\nmax_clients = 7\nclient_idle = \"90 s\"";
         let choices = choose(&["--box", "x"], file).unwrap();
-        assert_eq!(choices.ports.map(|p| p.spec.to_string()), ["net_ring", "net_null1"]);
+        assert_eq!(specs(&choices), ["net_ring", "net_null1"]);
         assert_eq!((choices.cores, choices.idle), (vec![2, 3], Idle::Adaptive));
         assert_eq!((choices.memory, choices.max_clients), (1 << 20, 7));
         assert_eq!(choices.client_idle, Nanos::from_secs(90));
         let line = ["--box", "x", "--core", "0", "--idle", "busy", "--memory", "2 MiB"];
         let choices = choose(&[&line[..], &PORTS[..2]].concat(), file).unwrap();
-        assert_eq!(choices.ports.map(|p| p.spec.to_string()), ["net_null", "net_null1"]);
+        assert_eq!(specs(&choices), ["net_null", "net_null1"]);
         assert_eq!((choices.cores, choices.idle, choices.memory), (vec![0], Idle::Busy, 2 << 20));
     }
 
     #[test]
     fn ports_in_file_are_strings_or_tables() {
         let file = "[ports]\nwan.pci = \"01:00.1\"\nclient.kernel = \"eth1\"";
-        let specs = choose(&["--box", "x"], file).unwrap().ports.map(|p| p.spec.to_string());
-        assert_eq!(specs, ["0000:01:00.1", "net_af_packet,iface=eth1"]);
+        let found = specs(&choose(&["--box", "x"], file).unwrap());
+        assert_eq!(found, ["0000:01:00.1", "net_af_packet,iface=eth1"]);
         let file = "[ports]\nwan.select.id = \"8086:1572\"\nclient = \"net_null\"";
         let error = choose(&["--box", "x"], file).unwrap_err();
         assert!(error.contains("selects id = \"8086:1572\""), "{error}");
@@ -308,7 +313,7 @@ mod tests {
         let line = ["--box", "x", "--port", "wan=net_ring"];
         assert!(choose(&line, file).is_ok());
         let file = "[ports]\nwan = \"1:0.0\"\nclient = \"01:00.0\"";
-        assert!(choose(&["--box", "x"], file).unwrap_err().contains("both ports"));
+        assert!(choose(&["--box", "x"], file).unwrap_err().contains("ports.wan and ports.client"));
     }
 
     #[test]
@@ -356,6 +361,13 @@ mod tests {
                 "port `eth0` is not",
             ),
             (&[], "", "--port <NAME=SPEC>"),
+            (&["--port", "wan.a=net_null0"], "", "no port `client.a`: give --port client.a=SPEC"),
+            (&["--port", "client.a=net_null0"], "", "no port `wan.a`"),
+            (
+                &["--port", "client.a=net_null0", "--port", "client.a=net_null1"],
+                "",
+                "port `client.a` is given twice: name the other one `wan.a`",
+            ),
         ] {
             let error = choose(words, file).unwrap_err();
             assert!(error.contains(message), "{error}");
@@ -364,5 +376,55 @@ mod tests {
             let stranger = [others, &["--port", "lan=net_null"]].concat();
             assert!(choose(&stranger, "").unwrap_err().contains("no port `lan`"));
         }
+    }
+
+    #[test]
+    fn pairs_are_numbered_in_their_order_and_take_ports_from_options_and_file() {
+        let line = ["--port", "client.b=net_null0", "--port", "wan.b=net_null1", "--box", "x"];
+        let file = "[ports]\nwan.a = \"net_null2\"\nclient.a = \"net_null3\"\n\
+                    client.b = \"net_null9\"";
+        let choices = choose(&line, file).unwrap();
+        let names: Vec<_> =
+            choices.pairs.iter().map(|pair| pair.name.unwrap().to_string()).collect();
+        assert_eq!(names, ["b", "a"]);
+        assert_eq!(specs(&choices), ["net_null1", "net_null0", "net_null2", "net_null3"]);
+        let ports = choices.pairs[1].ports.each_ref().map(|port| port.name.as_str());
+        assert_eq!(ports, ["wan.a", "client.a"]);
+        assert_eq!(with_ports(&[], "").unwrap().pairs[0].name, None);
+    }
+
+    #[test]
+    fn invalid_pairs_are_refused() {
+        let pair = |name: &str| {
+            [format!("wan.{name}=net_null"), format!("client.{name}=net_null")]
+                .into_iter()
+                .flat_map(|port| ["--port".to_owned(), port])
+        };
+        let switch = "[switch]\ntarget = \"bmv2\"\nbox_wan = 0\nbox_client = 1\nwan = [2]\n\
+                      client = [3]\n";
+        let many: Vec<String> = (0..17).map(|n| format!("p{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        for (names, file, message) in [
+            (&many[..], "", "17 port pairs: a box has at most 16; leave 1 of them out"),
+            (&["0123456789abcdefg"], "", "a pair's name has 1 to 16 of A-Z"),
+            (
+                &["default"],
+                "",
+                "port pair `default`: \"default\" is not a pair that rules can name",
+            ),
+            (&["a", "b"], switch, "2 port pairs behind a switch: it is connected to one pair"),
+            (&["a"], "[ports]\nwan = \"net_null\"", "port `wan` is of a pair without a name"),
+        ] {
+            let words: Vec<String> = names.iter().flat_map(|name| pair(name)).collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let error = choose(&words, file).unwrap_err();
+            assert!(error.contains(message), "{error}");
+        }
+        let words: Vec<String> = many[..16].iter().flat_map(|name| pair(name)).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!(choose(&words, "").unwrap().pairs.len(), 16);
+        let words: Vec<String> = pair("a").collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert!(choose(&words, switch).is_ok(), "one pair with a name");
     }
 }

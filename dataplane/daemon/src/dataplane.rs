@@ -24,6 +24,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use dpdk::TscClock;
+use emu::client::ClientName;
 use emu::engine::Limits;
 use emu::links::{Board, MAIN};
 use emu::plan::Room;
@@ -64,8 +65,8 @@ const KEYS: usize = 1024;
 
 /// The ports, as far as accounts and statistics need them.
 pub trait Ports: Send + Sync {
-    /// The accounts of `wan` and `client`.
-    fn accounts(&self) -> [PortAccount; 2];
+    /// The accounts of `wan` and `client` of each pair.
+    fn accounts(&self) -> Vec<[PortAccount; 2]>;
 
     /// Their link, MTU and faults; empty where the ports are not watched.
     fn states(&self) -> Vec<model::PortState> {
@@ -82,6 +83,8 @@ pub struct Fixed {
     pub room: Room,
     /// Of the engines of links beside `main`, but for memory and clients.
     pub limits: Limits,
+    /// Names of the port pairs, by number; none if the only one has no name.
+    pub pairs: Vec<ClientName>,
 }
 
 /// The current plan, and the changes that led to it.

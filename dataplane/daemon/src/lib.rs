@@ -15,6 +15,8 @@ pub mod dataplane;
 pub mod links;
 pub mod memory;
 pub mod names;
+pub mod pairs;
+pub mod polling;
 pub mod ports;
 pub mod pulse;
 mod refusal;

@@ -308,6 +308,11 @@ impl Links {
                 found.push(path, "matches nothing: give it a prefix, a vlan, a mac or a match");
             }
         }
+        if found.is_empty()
+            && let Err(unknown) = board.set_pairs(&self.0.main.dataplane.fixed().pairs)
+        {
+            found.push("rule", unknown.to_string());
+        }
         // Rules that contradict others are searched only if each one is valid.
         if found.is_empty() {
             for error in board.conflicts(FAULTS) {

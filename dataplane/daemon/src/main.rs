@@ -15,6 +15,8 @@ use dataplane::choices::Choices;
 use dataplane::dataplane::{Dataplane, Fixed};
 use dataplane::links::Links;
 use dataplane::memory::check_memory;
+use dataplane::pairs::{self, PortPair};
+use dataplane::polling;
 use dataplane::ports::{self, Counted, Needs, Opened};
 use dataplane::pulse;
 use dataplane::service::Service;
@@ -22,8 +24,8 @@ use dataplane::steering;
 use dataplane::switch;
 use dataplane::timekeeping;
 use dataplane::watch::Watch;
-use dataplane::workers::{self, Settings};
-use dpdk::{TscClock, Waiter};
+use dataplane::workers::Settings;
+use dpdk::TscClock;
 use emu::engine::Limits;
 use emu::plan::Room;
 use endpoint::{Claim, supervisor};
@@ -33,10 +35,9 @@ use shim::{SHIM, Tick};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
-use worker::distribute::{Distributed, Lending, connect};
-use worker::dpdk_io::DpdkIo;
+use worker::distribute::Lending;
+use worker::edge::Tail;
 use worker::run::Idle;
-use worker::shim::ShimIo;
 
 /// How long the clock is measured at the start.
 const CALIBRATE: Duration = Duration::from_millis(500);
@@ -86,25 +87,35 @@ fn write_manual(folder: &Path) -> std::io::Result<()> {
 }
 
 fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
-    let Choices { ports: specs, cores, .. } = choices;
+    let Choices { pairs, cores, .. } = choices;
     // First, so that a second dataplane is refused before it touches a port.
     let (_claim, listener) = Claim::new(&arguments.socket, "linkd-dataplane")?;
     check_memory(choices.memory)?;
-    let min_data_room = specs.iter().map(|p| p.spec.min_data_room()).max().unwrap_or(0);
-    let shim = choices.switch.as_ref().map_or(0, |_| SHIM);
-    let (max_frame, buffers) = (choices.max_frame, choices.buffers);
-    let needs = Needs { cores, max_frame, buffers, min_data_room, shim };
+    let min_data_room = pairs::ports(pairs).map(|p| p.spec.min_data_room()).max().unwrap_or(0);
+    let tick = choices.switch.as_ref().map(switch::tick_of);
+    let tail = match tick {
+        Some(tick) => Tail::Shim(tick),
+        None if pairs.len() > 1 => Tail::Pair,
+        None => Tail::None,
+    };
+    let needs = Needs {
+        cores,
+        max_frame: choices.max_frame,
+        buffers: choices.buffers,
+        min_data_room,
+        shim: tick.map_or(0, |_| SHIM),
+        pairs: pairs.len(),
+    };
     let memory = ports::memory(choices.huge, needs);
     if let dpdk::Memory::NoHuge { megabytes } = memory {
         check_memory(choices.memory.saturating_add(u64::from(megabytes) << 20))
             .context("--memory and the buffers together")?;
     }
-    let eal = ports::start_eal(memory, specs)?;
-    let opened = ports::open(&eal, specs, needs)?;
-    steer(specs, cores);
+    let eal = ports::start_eal(memory, pairs)?;
+    let opened = ports::open(&eal, pairs, needs)?;
+    steer(pairs, cores);
     let clock = TscClock::calibrate(CALIBRATE);
     tracing::info!(error_ppm = clock.error_ppm(), counter = clock.uses_counter(), "clock measured");
-    let tick = choices.switch.as_ref().map(switch::tick_of);
     // Each worker's part.
     let memory = choices.memory / cores.len() as u64;
     let limits = Limits {
@@ -123,7 +134,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     };
     let compiled = compile(&plan).context("the built-in profile `transparent`")?;
     let instance = getrandom::u64().context("cannot draw a random number")?.max(1);
-    let fixed = fixed(choices, memory, &eal, &opened, instance, limits);
+    let fixed = fixed(choices, memory, &eal, &opened, (instance, tail), limits);
     compiled.check(fixed.room)?;
     let idle = match choices.idle {
         arguments::Idle::Busy => Idle::Busy,
@@ -132,30 +143,11 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     let Opened { ports, shares, lends, max_frame, .. } = opened;
     // Kept until all threads have ended: one worker's buffers may be with another.
     let pools: Vec<_> = shares.iter().map(|share| share.pool.clone()).collect();
-    let io = shares.into_iter().map(|share| {
-        let [wan, client] = share.queues;
-        let mut waiter = Waiter::new();
-        for queue in [&wan.rx, &client.rx].into_iter().flatten() {
-            waiter = waiter.and(queue.waiter()?);
-        }
-        Ok(DpdkIo::new(wan, client, share.pool, waiter))
-    });
-    let mut io = io.collect::<std::io::Result<Vec<_>>>()?;
-    let settings = Settings { idle, cores: cores.clone(), limits, tick };
-    let mut overflow = Vec::new();
-    let running = match (io.pop(), io.is_empty(), tick) {
-        (Some(only), true, Some(tick)) => {
-            workers::spawn(&eal, vec![ShimIo::new(only, tick)], clock, &compiled, &settings)?
-        }
-        (Some(only), true, None) => workers::spawn(&eal, vec![only], clock, &compiled, &settings)?,
-        (last, ..) => {
-            io.extend(last);
-            let io = connect(io, Lending { lends, longest: max_frame });
-            overflow.extend(io.iter().map(Distributed::overflow));
-            workers::spawn(&eal, io, clock, &compiled, &settings)?
-        }
-    };
-    let (ports, watch) = (Arc::new(ports), Watch::default());
+    let settings = Settings { idle, cores: cores.clone(), limits, tail };
+    let lending = Lending { lends, longest: max_frame };
+    let (running, overflow) = polling::spawn(&eal, shares, lending, clock, &compiled, &settings)?;
+    let watch = Watch::new(ports.len());
+    let ports: Arc<[_]> = ports.into();
     let counted = Box::new(Counted { ports: ports.clone(), overflow, watch: watch.clone() });
     let dataplane = Dataplane::new(running.handles, clock, counted, fixed, plan);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -182,11 +174,11 @@ struct Served {
 }
 
 /// Steers the kernel's receive work to one core, if possible not to a worker's.
-fn steer(specs: &[dpdk::NamedPort; 2], workers: &[usize]) {
+fn steer(pairs: &[PortPair], workers: &[usize]) {
     let cores = ports::cores();
     let other = cores.iter().find(|c| !workers.contains(c));
     let Some(&core) = other.or(workers.first()) else { return };
-    for iface in specs.iter().filter_map(|p| p.spec.iface()) {
+    for iface in pairs::ports(pairs).filter_map(|p| p.spec.iface()) {
         match steering::steer(iface, core) {
             Ok(()) => tracing::info!(iface, core, "steered to one core"),
             Err(error) => tracing::warn!(
@@ -205,7 +197,7 @@ async fn serve(
     listener: std::os::unix::net::UnixListener,
     mut ended: tokio::sync::mpsc::Receiver<usize>,
     clock: TscClock,
-    (watch, ports): (Watch, Arc<[dpdk::StartedPort; 2]>),
+    (watch, ports): (Watch, Arc<[dpdk::StartedPort]>),
 ) -> anyhow::Result<Served> {
     let links = Links::new(dataplane.clone());
     let incoming = UnixListenerStream::new(UnixListener::from_std(listener)?);
@@ -248,7 +240,7 @@ fn fixed(
     memory: u64,
     eal: &dpdk::Eal,
     opened: &Opened,
-    instance: u64,
+    (instance, tail): (u64, Tail),
     limits: Limits,
 ) -> Fixed {
     let speed = |p: &dpdk::StartedPort| {
@@ -258,7 +250,7 @@ fn fixed(
     let ports: Vec<pb::Port> = opened
         .ports
         .iter()
-        .zip(&choices.ports)
+        .zip(pairs::ports(&choices.pairs))
         .map(|(p, s)| pb::Port {
             name: p.name().to_owned(),
             device: s.spec.to_string(),
@@ -266,15 +258,19 @@ fn fixed(
             speed_bps: speed(p),
         })
         .collect();
+    // All frames of all pairs may be for one link.
+    let fastest = |pair: &[pb::Port]| pair.iter().map(|p| p.speed_bps).max().unwrap_or(0);
     Fixed {
         limits,
+        pairs: pairs::names(&choices.pairs),
         room: Room {
             clients: choices.max_clients,
-            port_bps: ports.iter().map(|p| p.speed_bps).max().unwrap_or(UNKNOWN_SPEED_BPS),
+            port_bps: ports.chunks(2).map(fastest).sum(),
             frame: opened.max_frame,
             capacity: memory,
             workers: u32::try_from(choices.cores.len()).unwrap_or(u32::MAX),
-            tag: choices.switch.as_ref().map_or(0, |_| SHIM),
+            tag: tail.bytes(),
+            unanswered: matches!(tail, Tail::Shim(_)),
         },
         description: pb::DescribeResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use emu::client::ClientName;
 use emu::plan::Plan;
+use profile::Violations;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use thiserror::Error;
@@ -75,6 +77,31 @@ impl Names {
             }
         }
     }
+}
+
+/// Sets the names of the port pairs for matches by pair.
+///
+/// # Errors
+/// A match with a pair that does not exist.
+pub(crate) fn set_pairs(
+    plan: &pb::Plan,
+    compiled: &mut Plan,
+    pairs: &[ClientName],
+) -> Result<(), Violations> {
+    if compiled.rules.is_empty() {
+        return Ok(());
+    }
+    Arc::make_mut(&mut compiled.rules).set_pairs(pairs).map_err(|unknown| {
+        let name = unknown.name.to_string();
+        let clients = plan.clients.iter().flat_map(|clients| &clients.clients).enumerate();
+        let place = clients.into_iter().find_map(|(client, of)| {
+            let place = of.matches.iter().position(|rule| rule.port_pair == name)?;
+            Some(format!("client[{client}].match[{place}].port_pair"))
+        });
+        let mut found = Violations::default();
+        found.push(place.unwrap_or_default(), unknown.to_string());
+        found
+    })
 }
 
 fn names(plan: &pb::Plan) -> impl Iterator<Item = &str> {

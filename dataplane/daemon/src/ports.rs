@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two ports: opened, started, and their counters.
+//! The ports of all pairs: opened, started, and their counters.
 
 use std::iter;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use worker::dpdk_io::PortQueues;
 use crate::accounts::PortAccount;
 use crate::arguments::{Huge, MIN_MAX_FRAME};
 use crate::dataplane::Ports;
-use crate::watch::Watch;
+use crate::pairs::{self, PortPair};
+use crate::watch::{Seen, Watch};
 
 const RING: u16 = 1024;
 /// Two stages and a burst, and twice that for the pool's per-thread cache.
@@ -48,7 +49,7 @@ pub enum OpenError {
          {shim} more"
     )]
     Short {
-        /// The longest that both ports carry.
+        /// The longest that all ports carry.
         carried: u32,
         /// Bytes of the shim.
         shim: u32,
@@ -66,6 +67,8 @@ pub struct Needs<'a> {
     pub min_data_room: u32,
     /// Bytes that come before each frame.
     pub shim: u32,
+    /// Number of port pairs.
+    pub pairs: usize,
 }
 
 impl Needs<'_> {
@@ -100,14 +103,17 @@ impl Needs<'_> {
     /// sends.
     fn pool(&self, polls: bool, kept: u32) -> u32 {
         let others = self.workers() - 1;
+        let pairs = u32::try_from(self.pairs).unwrap_or(u32::MAX);
         let rings = if polls { 4 } else { 2 } * u32::from(RING);
         // Frames received for other workers wait in the rings to them, and in their caches of this
         // pool.
-        let passed = DEPTH as u32 + Mempool::CACHED_PER_THREAD;
+        let passed = DEPTH as u32;
         // A buffer that was kept leaves by the rings of the worker that kept it.
         let leaving = 2 * u32::from(RING) + SPARE;
+        let of_pair = rings + SPARE + if polls { others * (passed + leaving) } else { 0 };
+        let caches = if polls { others * Mempool::CACHED_PER_THREAD } else { 0 };
         let kept = if polls { kept } else { 0 };
-        (rings + SPARE + if polls { others * (passed + leaving) } else { 0 }).saturating_add(kept)
+        of_pair.saturating_mul(pairs).saturating_add(caches).saturating_add(kept)
     }
 
     /// Memory in megabytes for the buffers, the rings and EAL's own needs.
@@ -122,21 +128,21 @@ impl Needs<'_> {
 /// A worker's share of the ports.
 #[derive(Debug)]
 pub struct Share {
-    /// Its queues of `wan` and `client`; it may have none to receive from.
-    pub queues: [PortQueues<Option<RxQueue>>; 2],
+    /// Its queues of `wan` and `client` of each pair; it may have none to receive from.
+    pub pairs: Vec<[PortQueues<Option<RxQueue>>; 2]>,
     pub pool: Mempool,
 }
 
 /// The result of [`open`].
 #[derive(Debug)]
 pub struct Opened {
-    /// `wan` and `client`, started.
-    pub ports: [StartedPort; 2],
+    /// `wan` and `client` of each pair, started.
+    pub ports: Vec<StartedPort>,
     /// One for each worker.
     pub shares: Vec<Share>,
     /// Frames may be kept in the buffers of the worker that received them by another one.
     pub lends: bool,
-    /// The longest frame that both ports can carry.
+    /// The longest frame that all ports can carry.
     pub max_frame: u32,
     /// Buffers that each worker may keep.
     pub kept: u32,
@@ -151,28 +157,29 @@ enum Receiving {
     First,
 }
 
-/// How to receive from ports of these abilities, `wan` first.
-fn receiving(info: [&PortInfo; 2], queues: u16) -> [Receiving; 2] {
-    let of =
-        |i: &PortInfo| if i.max_rx_queues >= queues { Receiving::Each } else { Receiving::First };
-    info.map(of)
+/// How to receive from a port of these abilities.
+fn receiving(info: &PortInfo, queues: u16) -> Receiving {
+    if info.max_rx_queues >= queues { Receiving::Each } else { Receiving::First }
 }
 
-/// Opens both ports, each with a transmit queue for every worker.
+/// Opens the ports of all pairs, each with a transmit queue for every worker.
 ///
 /// # Errors
 /// A missing driver, interface, permission, memory or queue.
-pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opened, OpenError> {
-    dpdk::ensure_distinct(specs)?;
-    for iface in specs.iter().filter_map(|p| p.spec.iface()) {
+pub fn open(eal: &Eal, pairs: &[PortPair], needs: Needs<'_>) -> Result<Opened, OpenError> {
+    dpdk::ensure_distinct(pairs::ports(pairs))?;
+    for iface in pairs::ports(pairs).filter_map(|p| p.spec.iface()) {
         turn_offloads_off(iface);
     }
     let queues = u16::try_from(needs.cores.len()).unwrap_or(u16::MAX);
     let attach = |p: &NamedPort| Port::attach(eal, &p.name, &p.spec.clone().with_queues(queues));
-    let attached = [attach(&specs[0])?, attach(&specs[1])?];
-    let info = [attached[0].info(), attached[1].info()];
-    for i in info {
-        tracing::info!(port = i.name, device = i.device, driver = i.driver, "opened");
+    let attached: Vec<_> = pairs::ports(pairs).map(attach).collect::<Result<_, _>>()?;
+    let info: Vec<&PortInfo> = attached.iter().map(Port::info).collect();
+    let mut first = true;
+    for i in &info {
+        let receiving = receiving(i, queues);
+        first &= receiving == Receiving::First;
+        tracing::info!(port = i.name, device = i.device, driver = i.driver, ?receiving, "opened");
     }
     if let Some(port) = info.iter().find(|i| i.max_tx_queues < queues) {
         return Err(Error::Queues {
@@ -184,13 +191,10 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opene
         }
         .into());
     }
-    let receiving = receiving(info, queues);
-    tracing::info!(workers = queues, wan = ?receiving[0], client = ?receiving[1], "frames come in");
-    let first = receiving == [Receiving::First; 2];
     let room = info.iter().map(|i| i.min_data_room).max().unwrap_or(0).max(needs.data_room());
     let carried = info.iter().map(|i| i.max_frame).min().unwrap_or(0);
     let max_frame = needs.longest(carried)?;
-    let mtu = nic_mtu(info, needs.shim, max_frame);
+    let mtu = nic_mtu(&info, needs.shim, max_frame);
     let kept = needs.kept(room);
     let data_room = u16::try_from(room).unwrap_or(u16::MAX);
     let mut pools = Vec::with_capacity(needs.cores.len());
@@ -209,28 +213,42 @@ pub fn open(eal: &Eal, specs: &[NamedPort; 2], needs: Needs<'_>) -> Result<Opene
         pools: &pools,
         ..PortConfig::new(&pools[0])
     };
-    let [wan, client] = attached;
-    let (wan, wan_rx, wan_tx) = wan.start(&config(receiving[0]))?;
-    let (client, client_rx, client_tx) = client.start(&config(receiving[1]))?;
-    // Workers beyond the number of queues have none.
-    let may_lack = |rx: Vec<RxQueue>| rx.into_iter().map(Some).chain(iter::repeat_with(|| None));
-    let pairs = |rx, tx: Vec<TxQueue>| may_lack(rx).zip(tx).map(|(rx, tx)| PortQueues { rx, tx });
-    let shares = pairs(wan_rx, wan_tx)
-        .zip(pairs(client_rx, client_tx))
-        .zip(pools.iter().cloned())
-        .map(|((wan, client), pool)| Share { queues: [wan, client], pool })
-        .collect();
-    Ok(Opened { ports: [wan, client], shares, lends: first, max_frame, kept })
+    let mut shares: Vec<_> =
+        pools.iter().map(|pool| Share { pairs: Vec::new(), pool: pool.clone() }).collect();
+    let mut ports = Vec::with_capacity(attached.len());
+    let mut attached = attached.into_iter();
+    while let (Some(wan), Some(client)) = (attached.next(), attached.next()) {
+        let [wan, client] = [wan, client].map(|port| {
+            let receiving = receiving(port.info(), queues);
+            port.start(&config(receiving))
+        });
+        let ((wan, wan_rx, wan_tx), (client, client_rx, client_tx)) = (wan?, client?);
+        ports.extend([wan, client]);
+        let queues = port_queues(wan_rx, wan_tx).zip(port_queues(client_rx, client_tx));
+        for (share, (wan, client)) in shares.iter_mut().zip(queues) {
+            share.pairs.push([wan, client]);
+        }
+    }
+    Ok(Opened { ports, shares, lends: first, max_frame, kept })
+}
+
+/// The queues of a port for each worker. Workers beyond the number of receive queues have none.
+fn port_queues(
+    rx: Vec<RxQueue>,
+    tx: Vec<TxQueue>,
+) -> impl Iterator<Item = PortQueues<Option<RxQueue>>> {
+    let rx = rx.into_iter().map(Some).chain(iter::repeat_with(|| None));
+    rx.zip(tx).map(|(rx, tx)| PortQueues { rx, tx })
 }
 
 /// The MTU for a NIC to receive frames of this length behind a shim; none if it needs no change.
 /// Kernel interfaces keep their MTU; a warning is logged if it is less than most hosts need.
-fn nic_mtu(info: [&PortInfo; 2], shim: u32, max_frame: u32) -> Option<u16> {
-    let short = |port: &PortInfo| max_frame + shim > u32::from(port.mtu) + TAGGED_FRAME;
-    if shim == 0 && !info.into_iter().any(short) {
+fn nic_mtu(info: &[&PortInfo], shim: u32, max_frame: u32) -> Option<u16> {
+    let short = |port: &&PortInfo| max_frame + shim > u32::from(port.mtu) + TAGGED_FRAME;
+    if shim == 0 && !info.iter().any(short) {
         return None;
     }
-    for port in info.into_iter().filter(|port| shim > 0 && port.iface.is_some()) {
+    for port in info.iter().filter(|port| shim > 0 && port.iface.is_some()) {
         let (mtu, needed) = (port.mtu, u32::from(HOSTS_MTU) + shim);
         if u32::from(mtu) < needed {
             let carries = u32::from(mtu).saturating_sub(shim);
@@ -299,9 +317,9 @@ pub fn memory(huge: Huge, needs: Needs<'_>) -> Memory {
 ///
 /// # Errors
 /// As [`Eal::init`].
-pub fn start_eal(memory: Memory, specs: &[NamedPort; 2]) -> Result<Eal, Error> {
+pub fn start_eal(memory: Memory, pairs: &[PortPair]) -> Result<Eal, Error> {
     tracing::info!(?memory, "starting EAL");
-    Eal::init(&EalOptions::new(memory).with_ports(specs.iter().map(|p| &p.spec)))
+    Eal::init(&EalOptions::new(memory).with_ports(pairs::ports(pairs).map(|p| &p.spec)))
 }
 
 /// The cores that this process runs on as it was started.
@@ -325,45 +343,54 @@ pub fn can_run_on(core: usize) -> bool {
 /// The counters of started ports, and what the workers could not pass on to each other.
 #[derive(Debug)]
 pub struct Counted {
-    /// `wan` and `client`.
-    pub ports: Arc<[StartedPort; 2]>,
-    pub overflow: Vec<Arc<Overflow>>,
+    /// `wan` and `client` of each pair.
+    pub ports: Arc<[StartedPort]>,
+    /// By pair, one of each worker.
+    pub overflow: Vec<Vec<Arc<Overflow>>>,
     /// State and faults of the ports.
     pub watch: Watch,
 }
 
 impl Ports for Counted {
-    fn accounts(&self) -> [PortAccount; 2] {
-        // By the direction that comes in there.
-        let mut directions = Direction::BOTH.into_iter();
-        let mut watched = self.watch.seen().into_iter();
-        self.ports.each_ref().map(|port| {
-            let seen = watched.next().unwrap_or_default();
-            let lost = directions.next().map_or(0, |direction| {
-                self.overflow.iter().map(|o| o.missed(direction)).sum::<u64>()
-            });
-            let name = port.name().to_owned();
-            match port.counters() {
-                Ok(c) => PortAccount {
-                    name,
-                    received: Count { packets: c.rx_packets, bytes: c.rx_bytes },
-                    sent: Count { packets: c.tx_packets, bytes: c.tx_bytes },
-                    missed: c.rx_missed + c.rx_errors + c.rx_no_mbuf + lost,
-                    failed: c.tx_errors,
-                    link: port.link().ok(),
-                    seen,
-                },
-                Err(error) => {
-                    tracing::warn!(port = name, %error, "no counters");
-                    PortAccount { name, missed: lost, seen, ..PortAccount::default() }
-                }
-            }
-        })
+    fn accounts(&self) -> Vec<[PortAccount; 2]> {
+        let seen = self.watch.seen();
+        let pairs = self.ports.chunks_exact(2).zip(seen.chunks_exact(2)).enumerate();
+        pairs
+            .map(|(pair, (ports, seen))| {
+                // By the direction that comes in there.
+                Direction::BOTH.map(|direction| {
+                    let overflow = self.overflow.get(pair).into_iter().flatten();
+                    let lost = overflow.map(|o| o.missed(direction)).sum();
+                    let at = direction as usize;
+                    account(&ports[at], seen[at].clone(), lost)
+                })
+            })
+            .collect()
     }
 
     fn states(&self) -> Vec<PortState> {
         let seen = self.watch.seen().into_iter();
         self.ports.iter().zip(seen).map(|(port, seen)| seen.state(port.name())).collect()
+    }
+}
+
+/// The account of a port of which the workers could not pass `lost` frames on.
+fn account(port: &StartedPort, seen: Seen, lost: u64) -> PortAccount {
+    let name = port.name().to_owned();
+    match port.counters() {
+        Ok(c) => PortAccount {
+            name,
+            received: Count { packets: c.rx_packets, bytes: c.rx_bytes },
+            sent: Count { packets: c.tx_packets, bytes: c.tx_bytes },
+            missed: c.rx_missed + c.rx_errors + c.rx_no_mbuf + lost,
+            failed: c.tx_errors,
+            link: port.link().ok(),
+            seen,
+        },
+        Err(error) => {
+            tracing::warn!(port = name, %error, "no counters");
+            PortAccount { name, missed: lost, seen, ..PortAccount::default() }
+        }
     }
 }
 
@@ -393,16 +420,15 @@ mod tests {
     #[test]
     fn the_first_worker_receives_for_all_where_there_are_too_few_queues() {
         use Receiving::{Each, First};
-        let of = |a, b, queues| receiving([&port(a), &port(b)], queues);
-        assert_eq!(of(8, 8, 4), [Each; 2]);
-        assert_eq!(of(8, 2, 4), [Each, First]);
-        assert_eq!(of(1, 1, 2), [First; 2]);
-        assert_eq!(of(1, 1, 1), [Each; 2]);
+        for (has, queues, expected) in [(8, 4, Each), (2, 4, First), (1, 2, First), (1, 1, Each)] {
+            assert_eq!(receiving(&port(has), queues), expected);
+        }
     }
 
     #[test]
     fn a_shim_takes_its_part_of_what_the_ports_carry() {
-        let bare = Needs { cores: &[0], max_frame: None, buffers: 0, min_data_room: 0, shim: 0 };
+        let bare =
+            Needs { cores: &[0], max_frame: None, buffers: 0, min_data_room: 0, shim: 0, pairs: 1 };
         let shimmed = Needs { shim: 32, ..bare };
         assert_eq!((bare.longest(1518).unwrap(), shimmed.longest(1550).unwrap()), (1518, 1518));
         assert_eq!(shimmed.longest(u32::MAX).unwrap(), MAX_FRAME - 32);
@@ -418,25 +444,31 @@ mod tests {
             );
         }
         let nic = PortInfo { max_frame: 9728, ..port(1) };
-        assert_eq!(nic_mtu([&nic, &nic], 32, 1518), Some(1536));
-        assert_eq!(nic_mtu([&nic, &nic], 32, 9728 - 32), Some(9702));
-        assert_eq!(nic_mtu([&nic, &nic], 0, 1518), None);
+        assert_eq!(nic_mtu(&[&nic, &nic], 32, 1518), Some(1536));
+        assert_eq!(nic_mtu(&[&nic, &nic], 32, 9728 - 32), Some(9702));
+        assert_eq!(nic_mtu(&[&nic, &nic], 0, 1518), None);
     }
 
     #[test]
     fn a_nic_takes_jumbo_frames_where_they_are_wanted() {
         let nic = PortInfo { max_frame: 9728, ..port(1) };
-        assert_eq!(nic_mtu([&nic, &nic], 0, 9018), Some(9004));
-        assert_eq!(nic_mtu([&nic, &nic], 0, 9728), Some(9702));
+        assert_eq!(nic_mtu(&[&nic, &nic], 0, 9018), Some(9004));
+        assert_eq!(nic_mtu(&[&nic, &nic], 0, 9728), Some(9702));
         let jumbo = PortInfo { mtu: 9000, ..nic.clone() };
-        assert_eq!(nic_mtu([&jumbo, &jumbo], 0, 9018), None);
-        assert_eq!(nic_mtu([&jumbo, &nic], 0, 9018), Some(9004));
+        assert_eq!(nic_mtu(&[&jumbo, &jumbo], 0, 9018), None);
+        assert_eq!(nic_mtu(&[&jumbo, &nic], 0, 9018), Some(9004));
     }
 
     #[test]
     fn a_pool_has_what_is_kept_on_top_of_what_the_rings_hold() {
-        let one =
-            Needs { cores: &[0], max_frame: Some(1518), buffers: 0, min_data_room: 0, shim: 0 };
+        let one = Needs {
+            cores: &[0],
+            max_frame: Some(1518),
+            buffers: 0,
+            min_data_room: 0,
+            shim: 0,
+            pairs: 1,
+        };
         assert_eq!(one.pool(true, 0), 4 * 1024 + SPARE);
         assert_eq!(one.kept(1646), 0);
         let two = Needs { cores: &[0, 1], buffers: 1 << 30, ..one };
@@ -451,6 +483,10 @@ mod tests {
         // Slots of a packet socket for jumbo frames, at any maximum frame length.
         let jumbo = Needs { min_data_room: 16_352, ..one };
         assert!(jumbo.megabytes() > (4 * 1024 + SPARE) * 16_352 / (1 << 20) + 64);
+        let quad = Needs { pairs: 2, ..two };
+        assert_eq!(quad.pool(false, 0), 2 * two.pool(false, 0));
+        let caches = Mempool::CACHED_PER_THREAD;
+        assert_eq!(quad.pool(true, 7), 2 * (two.pool(true, 0) - caches) + caches + 7);
         let hostile = Needs { buffers: u64::MAX, ..two };
         assert_eq!(hostile.kept(0), u32::MAX);
         assert_eq!(hostile.megabytes(), u32::MAX);

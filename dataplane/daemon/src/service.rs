@@ -60,7 +60,8 @@ impl pb::dataplane_server::Dataplane for Service {
             frame_bytes: room.frame,
             memory_bytes: room.capacity,
             workers: room.workers,
-            shim_bytes: room.tag,
+            shim_bytes: if room.unanswered { room.tag } else { 0 },
+            pair_bytes: if room.unanswered { 0 } else { room.tag },
         };
         Ok(Response::new(pb::DescribeResponse { room: Some(room), ..description.clone() }))
     }

@@ -68,24 +68,30 @@ impl Seen {
     }
 }
 
-/// The state of both ports, `wan` first. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct Watch(Arc<Mutex<[Seen; 2]>>);
+/// The state of all ports, in their order. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<Mutex<Vec<Seen>>>);
 
 impl Watch {
+    /// For so many ports.
     #[must_use]
-    pub fn seen(&self) -> [Seen; 2] {
+    pub fn new(ports: usize) -> Self {
+        Self(Arc::new(Mutex::new(vec![Seen::default(); ports])))
+    }
+
+    #[must_use]
+    pub fn seen(&self) -> Vec<Seen> {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, [Seen; 2]> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Seen>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Watches the ports while it is polled. Returns the name of a port with an interface that was
     /// removed and did not return within `patience`.
-    pub async fn keep(&self, ports: &[StartedPort; 2], patience: Duration) -> String {
-        let mut watched = ports.each_ref().map(Watched::new);
+    pub async fn keep(&self, ports: &[StartedPort], patience: Duration) -> String {
+        let mut watched: Vec<_> = ports.iter().map(Watched::new).collect();
         let mut netlink: Option<Netlink> = None;
         // A failure to open is logged once, until it has been open again.
         let mut blind = false;

@@ -10,10 +10,9 @@ use emu::plan::Plan;
 use emu::units::Instant;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use shim::Tick;
 use tokio::sync::mpsc;
 use worker::command::{Handle, channel};
-use worker::edge::Edge;
+use worker::edge::{Edge, Tail};
 use worker::io::PacketIo;
 use worker::run::{Idle, Worker};
 
@@ -23,8 +22,8 @@ pub struct Settings {
     pub cores: Vec<usize>,
     /// Limits of each engine.
     pub limits: Limits,
-    /// The unit of the switch's clock, where the ports lead to one.
-    pub tick: Option<Tick>,
+    /// What the ports put into the tags of frames.
+    pub tail: Tail,
 }
 
 #[derive(Debug)]
@@ -70,9 +69,9 @@ where
         let started = Engine::new(settings.limits, plan.clone(), at)
             .map_err(io::Error::other)
             .and_then(|mut engine| {
-                engine.set_observer(Edge::observer(settings.tick, None));
+                engine.set_observer(Edge::observer(settings.tail, None));
                 let (handle, inbox) = channel(settings.limits.clients as usize);
-                let handle = handle.behind_switch(settings.tick);
+                let handle = handle.with_tail(settings.tail);
                 let run = Worker::new(engine, io, clock, inbox, settings.idle);
                 let ending = Ending { worker, to: ending.clone() };
                 Ok((handle, start(eal, run, ending, *core, settings.idle)?))

@@ -27,8 +27,8 @@ use worker::sim::SimIo;
 struct NoPorts;
 
 impl Ports for NoPorts {
-    fn accounts(&self) -> [PortAccount; 2] {
-        Default::default()
+    fn accounts(&self) -> Vec<[PortAccount; 2]> {
+        vec![Default::default()]
     }
 }
 
@@ -71,8 +71,15 @@ pub fn standing_still(
         let engine = Engine::new(limits, compiled, Instant::ZERO).unwrap();
         Worker::new(engine, SimIo::new(Vec::new(), 1), clock, inbox, Idle::Busy).run();
     });
-    let room =
-        Room { clients: 4, port_bps: 10_000_000_000, frame: 1514, capacity, workers: 1, tag: 0 };
+    let room = Room {
+        clients: 4,
+        port_bps: 10_000_000_000,
+        frame: 1514,
+        capacity,
+        workers: 1,
+        tag: 0,
+        unanswered: false,
+    };
     let fixed = Fixed { room, ..Fixed::default() };
     let ports = Box::new(NoPorts);
     let dataplane = Dataplane::with_patience(vec![handle], clock, ports, fixed, running, patience);

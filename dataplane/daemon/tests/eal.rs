@@ -3,6 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use dataplane::pairs::PortPair;
 use dataplane::ports;
 use dpdk::{Eal, Memory};
 
@@ -13,9 +14,9 @@ const MEGABYTES: u32 = 256;
 pub fn eal() -> MutexGuard<'static, Eal> {
     static EAL: OnceLock<Mutex<Eal>> = OnceLock::new();
     let eal = EAL.get_or_init(|| {
-        let specs = ["wan=net_null", "client=net_null"].map(|s| s.parse().unwrap());
+        let ports = ["wan=net_null", "client=net_null"].map(|s| s.parse().unwrap());
         let memory = Memory::NoHuge { megabytes: MEGABYTES };
-        Mutex::new(ports::start_eal(memory, &specs).unwrap())
+        Mutex::new(ports::start_eal(memory, &[PortPair { name: None, ports }]).unwrap())
     });
     // A test that failed leaves EAL usable.
     eal.lock().unwrap_or_else(PoisonError::into_inner)

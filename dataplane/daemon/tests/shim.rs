@@ -3,15 +3,15 @@
 //! in, and what they say when they come back.
 
 use crate::eal::eal;
-use std::sync::Arc;
 use std::time::{Duration, Instant as Wall};
 
 use compile::compile;
 use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, Terms};
+use dataplane::pairs::PortPair;
 use dataplane::ports::{self, Counted, Needs, Opened};
 use dataplane::watch::Watch;
 use dataplane::workers::{self, Settings};
-use dpdk::{MbufBurst, NamedPort, RxQueue, TscClock, Waiter};
+use dpdk::{MbufBurst, RxQueue, TscClock, Waiter};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Limits};
 use emu::frame::{Buffer, Frame};
@@ -22,6 +22,7 @@ use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use shim::{SHIM, Shim, Tick};
 use worker::dpdk_io::{DpdkIo, PortQueues};
+use worker::edge::Tail;
 use worker::io::PacketIo;
 use worker::run::Idle;
 use worker::shim::ShimIo;
@@ -33,8 +34,9 @@ const DELAY_NS: u64 = 5_000_000;
 /// The longest frame behind the shim.
 const LONGEST: u32 = 1518;
 
-fn specs() -> [NamedPort; 2] {
-    ["wan=net_ring0", "client=net_ring1"].map(|s| s.parse().unwrap())
+fn pairs() -> Vec<PortPair> {
+    let ports = ["wan=net_ring0", "client=net_ring1"].map(|s| s.parse().unwrap());
+    vec![PortPair { name: None, ports }]
 }
 
 /// A link that loses all frames, in the switch.
@@ -113,13 +115,14 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
         buffers: 1 << 20,
         min_data_room: 0,
         shim: SHIM,
+        pairs: 1,
     };
     let eal = eal();
-    let opened = ports::open(&eal, &specs(), needs).unwrap();
+    let opened = ports::open(&eal, &pairs(), needs).unwrap();
     let Opened { ports, mut shares, max_frame, kept, .. } = opened;
     assert_eq!(max_frame, LONGEST);
-    let share = shares.remove(0);
-    let [wan, client] = share.queues;
+    let mut share = shares.remove(0);
+    let [wan, client] = share.pairs.remove(0);
     let mut out = client.rx.unwrap();
     let client = PortQueues { rx: None, tx: client.tx };
     let mut io = DpdkIo::new(wan, client, share.pool.clone(), Waiter::new());
@@ -165,15 +168,25 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
         idle: Nanos::ZERO,
         offloaded: TICK.clients(),
     };
-    let settings = Settings { idle: Idle::Busy, cores: cores.clone(), limits, tick: Some(TICK) };
+    let settings =
+        Settings { idle: Idle::Busy, cores: cores.clone(), limits, tail: Tail::Shim(TICK) };
     let workers =
         workers::spawn(&eal, vec![ShimIo::new(io, TICK)], clock, &compiled, &settings).unwrap();
-    let room =
-        Room { clients: 4, frame: max_frame, capacity: 1 << 40, tag: SHIM, ..Room::default() };
+    let room = Room {
+        clients: 4,
+        frame: max_frame,
+        capacity: 1 << 40,
+        tag: SHIM,
+        unanswered: true,
+        ..Room::default()
+    };
     let description =
         pb::DescribeResponse { switch: Some(pb::Switch::default()), ..Default::default() };
-    let counted =
-        Box::new(Counted { ports: Arc::new(ports), overflow: Vec::new(), watch: Watch::default() });
+    let counted = Box::new(Counted {
+        watch: Watch::new(ports.len()),
+        ports: ports.into(),
+        overflow: Vec::new(),
+    });
     let dataplane = Dataplane::new(
         workers.handles,
         clock,

@@ -3,26 +3,28 @@
 //! hugepages.
 
 use crate::eal::eal;
-use std::sync::Arc;
 use std::time::{Duration, Instant as Wall};
 
 use compile::compile;
 use dataplane::dataplane::{Dataplane, Fixed, Terms};
+use dataplane::pairs::PortPair;
+use dataplane::polling;
 use dataplane::ports::{self, Counted, Needs, OpenError, Opened};
 use dataplane::watch::Watch;
-use dataplane::workers::{self, Settings};
-use dpdk::{Error, NamedPort, TscClock, Waiter};
+use dataplane::workers::Settings;
+use dpdk::{Error, TscClock};
 use emu::engine::Limits;
 use emu::plan::Room;
 use emu::units::Nanos;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
-use worker::distribute::{DEPTH, Distributed, Lending, connect};
-use worker::dpdk_io::DpdkIo;
+use worker::distribute::{DEPTH, Lending};
+use worker::edge::Tail;
 use worker::run::Idle;
 
-fn specs(wan: &str, client: &str) -> [NamedPort; 2] {
-    [format!("wan={wan}"), format!("client={client}")].map(|s| s.parse().unwrap())
+fn specs(wan: &str, client: &str) -> Vec<PortPair> {
+    let ports = [format!("wan={wan}"), format!("client={client}")].map(|s| s.parse().unwrap());
+    vec![PortPair { name: None, ports }]
 }
 
 /// Two cores, or one twice.
@@ -34,7 +36,7 @@ fn cores() -> Vec<usize> {
 const BUFFERS: u64 = 16 << 20;
 
 fn needs(cores: &[usize]) -> Needs<'_> {
-    Needs { cores, max_frame: Some(1518), buffers: BUFFERS, min_data_room: 0, shim: 0 }
+    Needs { cores, max_frame: Some(1518), buffers: BUFFERS, min_data_room: 0, shim: 0, pairs: 1 }
 }
 
 fn plan(profile: &str) -> pb::Plan {
@@ -68,24 +70,17 @@ fn two_workers_are_one_dataplane() {
         offloaded: 0,
     };
     let pools: Vec<_> = shares.iter().map(|s| s.pool.clone()).collect();
-    let io = shares
-        .into_iter()
-        .map(|s| {
-            let [wan, client] = s.queues;
-            DpdkIo::new(wan, client, s.pool, Waiter::new())
-        })
-        .collect();
-    let io = connect(io, Lending { lends, longest: max_frame });
-    let overflow = io.iter().map(Distributed::overflow).collect();
     let clock = TscClock::calibrate(Duration::from_millis(20));
     let running = plan("transparent");
     let compiled = compile(&running).unwrap();
-    let settings = Settings { idle: Idle::Busy, cores, limits, tick: None };
-    let workers = workers::spawn(&eal, io, clock, &compiled, &settings).unwrap();
+    let settings = Settings { idle: Idle::Busy, cores, limits, tail: Tail::None };
+    let lending = Lending { lends, longest: max_frame };
+    let (workers, overflow) =
+        polling::spawn(&eal, shares, lending, clock, &compiled, &settings).unwrap();
     let room = Room { clients: 4, frame: max_frame, capacity: 1 << 40, ..Room::default() };
     let fixed = Fixed { room, ..Fixed::default() };
-    let (ports, watch) = (Arc::new(ports), Watch::default());
-    let counted = Box::new(Counted { ports, overflow, watch });
+    let watch = Watch::new(ports.len());
+    let counted = Box::new(Counted { ports: ports.into(), overflow, watch });
     let dataplane = Dataplane::new(workers.handles, clock, counted, fixed, running);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stats = runtime.block_on(async {

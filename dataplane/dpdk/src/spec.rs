@@ -263,11 +263,13 @@ impl FromStr for NamedPort {
 /// Port names are part of device names, metrics and messages.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let good = (1..=32).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
     if good {
         return Ok(());
     }
-    Err(Error::invalid("port name", name, "1 to 32 of the characters a-z A-Z 0-9 _ -"))
+    Err(Error::invalid("port name", name, "1 to 32 of the characters a-z A-Z 0-9 . _ -"))
 }
 
 /// Checks that no two ports share a name or a device.

@@ -114,7 +114,7 @@ impl Plan {
     pub fn check(&self, room: Room) -> Result<(), PlanError> {
         for p in &self.pipes.0 {
             check_pipe(p)?;
-            if room.tag > 0 && p.mtu.is_some_and(|mtu| mtu.answers.is_some()) {
+            if room.unanswered && p.mtu.is_some_and(|mtu| mtu.answers.is_some()) {
                 return Err(PlanError::Answers);
             }
         }
@@ -244,8 +244,15 @@ mod tests {
     use crate::store::SEGMENT;
     use crate::units::BitRate;
 
-    const ROOM: Room =
-        Room { clients: 1, port_bps: 10_000_000_000, frame: 1514, capacity: 0, workers: 1, tag: 0 };
+    const ROOM: Room = Room {
+        clients: 1,
+        port_bps: 10_000_000_000,
+        frame: 1514,
+        capacity: 0,
+        workers: 1,
+        tag: 0,
+        unanswered: false,
+    };
 
     #[test]
     fn oversized_plan_is_refused_with_numbers() {
@@ -352,16 +359,16 @@ mod tests {
     #[test]
     fn answers_behind_switch_are_refused() {
         use crate::mtu::{AnswerPlan, MtuPlan};
-        let with = |answers, tag| {
+        let with = |answers, unanswered| {
             let mut plan = Plan::transparent();
             plan.pipes.0[1].mtu = Some(MtuPlan { limit: 1_400, answers });
-            plan.check(Room { capacity: u64::MAX, tag, ..ROOM })
+            plan.check(Room { capacity: u64::MAX, tag: 32, unanswered, ..ROOM })
         };
         let answers = Some(AnswerPlan { v4: None, v6: None, rate: 1 });
-        assert_eq!(with(answers, 32), Err(PlanError::Answers));
+        assert_eq!(with(answers, true), Err(PlanError::Answers));
         assert!(!PlanError::Answers.is_lossy());
-        assert_eq!(with(answers, 0), Ok(()));
-        assert_eq!(with(None, 32), Ok(()));
+        assert_eq!(with(answers, false), Ok(()));
+        assert_eq!(with(None, true), Ok(()));
     }
 
     #[test]

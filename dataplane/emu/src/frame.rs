@@ -21,7 +21,7 @@ pub trait Buffer: Debug {
     /// Hints the processor that the buffer will be handed to a driver soon.
     fn prefetch(&self) {}
 
-    /// The hint and the tag with which the frame arrives.
+    /// The label with which the frame arrives.
     #[inline]
     fn label(&self) -> Label<'_> {
         Label::NONE
@@ -43,17 +43,29 @@ pub enum Hint {
     Reject,
 }
 
-/// The hint and the tag with which a frame arrives.
+/// What is known of a frame that arrives, besides its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label<'a> {
     pub hint: Hint,
     /// Opaque bytes that travel with the frame; at most [`MAX_TAG`](crate::tag::MAX_TAG).
     pub tag: &'a [u8],
+    /// An answer to the frame, which goes the other way, gets the same tag. Else there is no answer
+    /// to a frame with a tag.
+    pub tags_answer: bool,
+    /// Number of the port pair that it came in by, below [`MAX_PAIRS`](crate::matches::MAX_PAIRS).
+    pub pair: u8,
 }
 
 impl Label<'_> {
-    /// No hint and no tag.
-    pub const NONE: Self = Self { hint: Hint::None, tag: &[] };
+    /// No hint and no tag, from the first pair.
+    pub const NONE: Self = Self { hint: Hint::None, tag: &[], tags_answer: false, pair: 0 };
+
+    /// With this hint, if it is one.
+    #[inline]
+    #[must_use]
+    pub(crate) fn hinted(self, hint: Hint) -> Self {
+        if hint == Hint::None { self } else { Self { hint, ..self } }
+    }
 }
 
 /// The buffer type of a link that copies every frame. It has no values.

@@ -16,6 +16,7 @@ use crate::classify::{Class, classify, resolved};
 use crate::client::{ClientKey, ClientName};
 use crate::engine::{Egress, Engine};
 use crate::frame::{Buffer, Hint, Label};
+use crate::matches::UnknownPair;
 use crate::place::{Place, worker_of};
 use crate::rules::{Rule, Rules, RulesError};
 use crate::units::{Direction, Instant};
@@ -70,6 +71,14 @@ impl Board {
         self.rules.conflicts(most)
     }
 
+    /// As [`Rules::set_pairs`].
+    ///
+    /// # Errors
+    /// A name that no pair has.
+    pub fn set_pairs(&mut self, names: &[ClientName]) -> Result<(), UnknownPair> {
+        self.rules.set_pairs(names)
+    }
+
     /// Number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -81,9 +90,10 @@ impl Board {
         self.rules.is_empty()
     }
 
-    /// The number of the frame's link. A frame that resolves an address is that address's.
+    /// The number of the link of a frame that came in by a port pair. A frame that resolves an
+    /// address is that address's.
     #[must_use]
-    pub fn link(&self, direction: Direction, frame: &[u8]) -> usize {
+    pub fn link(&self, direction: Direction, frame: &[u8], pair: u8) -> usize {
         let key = match classify(frame, direction) {
             Class::Runt => return MAIN,
             Class::Client(ClientKey::Bypass) if direction == Direction::Return => {
@@ -92,7 +102,7 @@ impl Board {
             Class::Malformed | Class::Client(ClientKey::Bypass) => ClientKey::Default,
             Class::Client(key) => key,
         };
-        match self.rules.owner(key, frame, direction) {
+        match self.rules.owner(key, frame, direction, pair) {
             ClientKey::Named(name) => self.numbers.get(&name).copied().unwrap_or(MAIN),
             _ => MAIN,
         }
@@ -228,19 +238,25 @@ impl<B: Buffer> Links<B> {
         if at < self.before.0 { &self.before.1 } else { &self.board }
     }
 
-    /// Where a frame that arrived at `at` belongs, on one of `workers`.
+    /// Where a frame that arrived at `at` by a port pair belongs, on one of `workers`.
     #[inline]
     #[must_use]
-    pub fn place(&self, at: Instant, direction: Direction, frame: &[u8], workers: usize) -> Place {
+    pub fn place(
+        &self,
+        at: Instant,
+        direction: Direction,
+        (frame, pair): (&[u8], u8),
+        workers: usize,
+    ) -> Place {
         let board = self.board(at);
-        let link = if board.is_empty() { MAIN } else { board.link(direction, frame) };
+        let link = if board.is_empty() { MAIN } else { board.link(direction, frame, pair) };
         let number = link as u16;
         if let Some(worker) = board.home(link) {
             return Place { worker, link: number, hint: Hint::None };
         }
         let engine = [link, MAIN].into_iter().find_map(|n| self.engines.get(n)?.as_deref());
         let (hint, of) =
-            engine.map_or((Hint::None, ClientKey::Default), |it| it.whose(direction, frame));
+            engine.map_or((Hint::None, ClientKey::Default), |it| it.whose(direction, frame, pair));
         Place { worker: worker_of(of, workers) as u16, link: number, hint }
     }
 
@@ -281,7 +297,7 @@ impl<B: Buffer> Links<B> {
                 place.link.into()
             }
             None if board.is_empty() => MAIN,
-            None => board.link(direction, frame),
+            None => board.link(direction, frame, label.pair),
         };
         if let Some(engine) = self.link_or_main(number) {
             engine.arrive_labelled(at, direction, frame, label);
@@ -300,7 +316,8 @@ impl<B: Buffer> Links<B> {
             let mut numbers = [MAIN; BURST];
             for (number, buffer) in numbers.iter_mut().zip(&*part) {
                 let Some(buffer) = buffer else { continue };
-                *number = self.board(at).link(direction, buffer.bytes());
+                let pair = buffer.label().pair;
+                *number = self.board(at).link(direction, buffer.bytes(), pair);
                 if !self.exists(*number) {
                     *number = MAIN;
                 }

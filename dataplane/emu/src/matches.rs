@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Matches: conditions on several fields of a frame, and the table that looks them up.
 //!
-//! A [`Match`] is a combination of VLANs, MAC, prefixes, protocol, ports, DSCP and flow label; a
-//! field that is absent matches every frame. A [`Table`] maps matches to targets of any type, such
+//! A [`Match`] is a combination of VLANs, MAC, prefixes, protocol, ports, DSCP, flow label and port
+//! pair; a field that is absent matches every frame. A [`Table`] maps matches to targets of any type, such
 //! as clients.
 //!
 //! Of the matches that fit a frame, the one with the highest priority applies; then the one with
@@ -40,15 +40,17 @@ pub use fields::Fields;
 pub use ranges::Ports;
 pub use table::{MAX_TABLES, Table};
 
-use fields::Pattern;
 use ranges::MAX_LAYERS;
 use thiserror::Error;
 
 use crate::classify::VLAN_IDS;
+use crate::client::ClientName;
 use crate::protocol::{ICMP, ICMPV6, TCP, UDP};
 
 /// Maximum number of matches.
 pub const MAX_MATCHES: usize = 16_384;
+/// Most port pairs of a box.
+pub const MAX_PAIRS: usize = 16;
 /// Largest DSCP (RFC 2474).
 pub const MAX_DSCP: u8 = 63;
 /// Largest IPv6 flow label, 20 bits (RFC 8200).
@@ -82,6 +84,8 @@ pub struct Match {
     pub dscp: Option<u8>,
     /// IPv6 flow label, 0 to [`MAX_FLOW_LABEL`].
     pub flow_label: Option<u32>,
+    /// Name of the port pair that the frame came in by.
+    pub port_pair: Option<ClientName>,
 }
 
 /// Reasons to refuse a match.
@@ -128,8 +132,27 @@ pub enum MatchError {
          overlap less"
     )]
     Layers(Ports),
+    #[error("port_pair {0} is one more than the {MAX_PAIRS} pairs that a box can have")]
+    Pairs(ClientName),
     #[error("more than {MAX_MATCHES} matches: merge prefixes or port ranges")]
     Full,
+}
+
+/// A match names a port pair that does not exist.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("there is no port pair `{name}`: {}", known(.pairs))]
+pub struct UnknownPair {
+    pub name: ClientName,
+    /// Names of the pairs that exist.
+    pub pairs: Vec<ClientName>,
+}
+
+fn known(pairs: &[ClientName]) -> String {
+    if pairs.is_empty() {
+        return "the only pair of this box has no name".to_owned();
+    }
+    let pairs: Vec<String> = pairs.iter().map(ToString::to_string).collect();
+    format!("this box has {}", pairs.join(", "))
 }
 
 /// A protocol number in the form of a clients file.
@@ -167,7 +190,7 @@ impl Match {
     #[must_use]
     pub fn fields(&self) -> u8 {
         let Self { priority: _, vlan, inner_vlan, mac, prefix, remote_prefix, .. } = self;
-        let Self { protocol, port, remote_port, dscp, flow_label, .. } = self;
+        let Self { protocol, port, remote_port, dscp, flow_label, port_pair, .. } = self;
         let given = [
             vlan.is_some(),
             inner_vlan.is_some(),
@@ -179,6 +202,7 @@ impl Match {
             remote_port.is_some(),
             dscp.is_some(),
             flow_label.is_some(),
+            port_pair.is_some(),
         ];
         given.into_iter().map(u8::from).sum()
     }
@@ -190,11 +214,11 @@ impl Match {
         shape.into_iter().fold(self.priority.into(), |rank, next| rank << 8 | u64::from(next))
     }
 
-    /// The match as values and masks, except for ports.
+    /// Checks that each field is valid, and that no two of them exclude each other.
     ///
     /// # Errors
-    /// If a field is not valid, or two of them exclude each other.
-    fn pattern(&self) -> Result<Pattern, MatchError> {
+    /// The first fault.
+    fn check(&self) -> Result<(), MatchError> {
         if self.fields() == 0 {
             return Err(MatchError::Empty);
         }
@@ -213,7 +237,7 @@ impl Match {
         if let Some(label) = self.flow_label.filter(|label| *label > MAX_FLOW_LABEL) {
             return Err(MatchError::FlowLabel(label));
         }
-        Ok(Pattern::of(self))
+        Ok(())
     }
 
     /// Fields that exist in one version of IP only.
@@ -295,6 +319,7 @@ impl fmt::Display for Match {
             self.remote_port.map(|ports| format!("remote_port {ports}")),
             self.dscp.map(|dscp| format!("dscp {dscp}")),
             self.flow_label.map(|label| format!("flow_label {label}")),
+            self.port_pair.map(|pair| format!("port_pair {pair}")),
             (self.priority > 0).then(|| format!("priority {}", self.priority)),
         ];
         let fields: Vec<String> = fields.into_iter().flatten().collect();

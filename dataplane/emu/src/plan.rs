@@ -29,7 +29,7 @@ use crate::units::{BitRate, ByDirection, Nanos, Probability};
 pub struct Room {
     /// Clients, named and made for addresses, at most.
     pub clients: u32,
-    /// Bit/s that each port brings at most.
+    /// Bit/s that come in at most in each direction.
     pub port_bps: u64,
     /// Length of the longest frame in bytes.
     pub frame: u32,
@@ -40,6 +40,8 @@ pub struct Room {
     pub workers: u32,
     /// Bytes of the tag that is held with each frame, and counts nowhere else.
     pub tag: u32,
+    /// Frames have a tag that an answer to them cannot have.
+    pub unanswered: bool,
 }
 
 /// The part of a pipe that is done behind the egress.

@@ -33,7 +33,9 @@ pub use crate::classify::VLAN_IDS;
 use crate::classify::{ETHERNET, VLAN_TYPES, be16};
 use crate::client::{ClientKey, ClientName};
 use crate::matches::fields::mac_bits;
-use crate::matches::{self, Conflict, Fields, Mac, Match, MatchError, check_prefix, mask};
+use crate::matches::{
+    self, Conflict, Fields, Mac, Match, MatchError, UnknownPair, check_prefix, mask,
+};
 use crate::units::Direction;
 
 /// Maximum number of rules, matches included.
@@ -224,6 +226,14 @@ impl Rules {
         all
     }
 
+    /// As [`matches::Table::set_pairs`].
+    ///
+    /// # Errors
+    /// A name that no pair has.
+    pub fn set_pairs(&mut self, names: &[ClientName]) -> Result<(), UnknownPair> {
+        self.matches.set_pairs(names)
+    }
+
     /// Number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -235,15 +245,16 @@ impl Rules {
         self.len == 0
     }
 
-    /// The client of a frame that would belong to `key` without rules: a named client, or `key`.
+    /// The client of a frame that came in by a port pair and would belong to `key` without rules: a
+    /// named client, or `key`.
     #[inline]
     #[must_use]
-    pub fn owner(&self, key: ClientKey, frame: &[u8], direction: Direction) -> ClientKey {
+    pub fn owner(&self, key: ClientKey, frame: &[u8], direction: Direction, pair: u8) -> ClientKey {
         if key == ClientKey::Bypass || self.is_empty() {
             return key;
         }
         if !self.matches.is_empty()
-            && let Some(name) = self.by_match(frame, direction)
+            && let Some(name) = self.by_match(frame, direction, pair)
         {
             return ClientKey::Named(name);
         }
@@ -257,8 +268,8 @@ impl Rules {
 
     /// Not inlined: frames of plans without matches do not pay for its registers.
     #[inline(never)]
-    fn by_match(&self, frame: &[u8], direction: Direction) -> Option<ClientName> {
-        self.matches.get(&Fields::of(frame, direction))
+    fn by_match(&self, frame: &[u8], direction: Direction, pair: u8) -> Option<ClientName> {
+        self.matches.get(&Fields::of(frame, direction).from_pair(self.matches.pair(pair)))
     }
 
     /// By the frame's Ethernet header.

@@ -5,6 +5,8 @@ use std::ops::{Deref, DerefMut};
 
 /// The longest tag, in bytes.
 pub const MAX_TAG: usize = 40;
+/// Bytes of the part of a tag that tells port pairs apart, where there are several.
+pub const PAIR_TAG: u32 = 4;
 
 /// A tag outside of the store. Its length is a multiple of 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,15 @@ use emu::units::{BitRate, Direction, Instant, Nanos};
 use proptest::prelude::*;
 
 const PORT: u64 = 1_000_000_000;
-const ROOM: Room =
-    Room { clients: 3, port_bps: PORT, frame: 1_514, capacity: 4 << 20, workers: 1, tag: 0 };
+const ROOM: Room = Room {
+    clients: 3,
+    port_bps: PORT,
+    frame: 1_514,
+    capacity: 4 << 20,
+    workers: 1,
+    tag: 0,
+    unanswered: false,
+};
 
 /// A frame of a client, IPv4 and no more said than the header.
 fn frame(client: u32, len: u32, direction: Direction) -> Vec<u8> {

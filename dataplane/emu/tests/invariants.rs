@@ -284,7 +284,7 @@ proptest! {
         let frame_max = 9_216;
         let tag = if tagged { &[7; 32][..] } else { &[] };
         let port_bps = 10_000_000_000;
-        let room = Room { clients, port_bps, frame: frame_max, capacity: 0, workers: 1, tag: tag.len() as u32 };
+        let room = Room { clients, port_bps, frame: frame_max, capacity: 0, workers: 1, tag: tag.len() as u32, unanswered: true };
         let memory = plan.memory(room) as usize;
         let limits = Limits::copying(memory, clients, frame_max);
         let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();

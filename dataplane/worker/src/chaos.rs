@@ -95,8 +95,8 @@ impl<I: PacketIo> PacketIo for ChaosIo<I> {
         self.inner.flush(now);
     }
 
-    fn egress(&self, direction: Direction) -> EgressCounters {
-        self.inner.egress(direction)
+    fn egress(&self, pair: usize, direction: Direction) -> EgressCounters {
+        self.inner.egress(pair, direction)
     }
 
     fn wait(&mut self, timeout: Duration) {

@@ -8,11 +8,11 @@
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
-use ::shim::Tick;
 use crossbeam_queue::ArrayQueue;
 use emu::engine::{Engine, EngineError, Limits};
 use emu::frame::Buffer;
 use emu::links::{Board, MAIN};
+use emu::matches::MAX_PAIRS;
 use emu::observe::Observer;
 use emu::plan::Plan;
 use emu::stats::Snapshot;
@@ -21,7 +21,7 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 
 use crate::capture::{Capture, Numbers};
-use crate::edge::Edge;
+use crate::edge::{Edge, Tail};
 use crate::io::EgressCounters;
 
 /// Commands of all links that may wait for a worker, and changes that wait in it.
@@ -81,8 +81,8 @@ pub struct Changed {
 #[derive(Debug, Default)]
 pub struct Report {
     pub snapshot: Snapshot,
-    /// The egress ports', by the direction that leaves through them.
-    pub egress: ByDirection<EgressCounters>,
+    /// The egress ports', by their pair and the direction that leaves through them.
+    pub egress: [ByDirection<EgressCounters>; MAX_PAIRS],
     /// The longest time between two turns since the last mark, less what the worker
     /// meant to sleep. A frame that arrived in it was late by up to as much, unseen.
     pub stall_max: Nanos,
@@ -175,7 +175,7 @@ pub struct Handle {
     /// Clients of the link.
     room: usize,
     /// The unit of the switch's clock, where there is a switch.
-    tick: Option<Tick>,
+    tail: Tail,
     captured: Numbers,
 }
 
@@ -195,7 +195,7 @@ pub fn channel(clients: usize) -> (Handle, Inbox) {
         queue: queue.clone(),
         link: MAIN,
         room: room(clients),
-        tick: None,
+        tail: Tail::None,
         captured: Numbers::default(),
     };
     (handle, Inbox(queue))
@@ -221,10 +221,10 @@ impl Handle {
         Self { link, room: room(clients), captured, ..self.clone() }
     }
 
-    /// For a worker with ports that lead to a switch.
+    /// For a worker with ports that put this tail into the tags of frames.
     #[must_use]
-    pub fn behind_switch(self, tick: Option<Tick>) -> Self {
-        Self { tick, ..self }
+    pub fn with_tail(self, tail: Tail) -> Self {
+        Self { tail, ..self }
     }
 
     fn report_room(&self) -> Box<Report> {
@@ -297,7 +297,7 @@ impl Handle {
     ) -> Result<Answer<Option<Box<dyn Observer>>>, CommandError> {
         let (answer, answered) = oneshot::channel();
         let capture = capture.map(|c| c.counting(self.captured.clone()));
-        let observer = Edge::observer(self.tick, capture);
+        let observer = Edge::observer(self.tail, capture);
         self.push(Command::Observe { link: self.link, observer, answer })?;
         Ok(answered)
     }

@@ -165,12 +165,12 @@ impl<B> Ways<B> {
         arrivals: &impl Arrivals<B>,
         at: Instant,
         direction: Direction,
-        frame: &[u8],
+        (frame, pair): (&[u8], u8),
     ) -> Option<Place> {
         if frame.len() > self.longest {
             return None;
         }
-        let place = arrivals.place(at, direction, frame, self.to.len());
+        let place = arrivals.place(at, direction, (frame, pair), self.to.len());
         (usize::from(place.worker) != self.me).then_some(place)
     }
 }
@@ -182,7 +182,13 @@ struct Sorted<'a, A, B> {
 }
 
 impl<A: Arrivals<B>, B: Buffer> Arrivals<B> for Sorted<'_, A, B> {
-    fn place(&self, at: Instant, direction: Direction, frame: &[u8], workers: usize) -> Place {
+    fn place(
+        &self,
+        at: Instant,
+        direction: Direction,
+        frame: (&[u8], u8),
+        workers: usize,
+    ) -> Place {
         self.mine.place(at, direction, frame, workers)
     }
 
@@ -194,7 +200,7 @@ impl<A: Arrivals<B>, B: Buffer> Arrivals<B> for Sorted<'_, A, B> {
         frame: &[u8],
         label: Label<'_>,
     ) {
-        if self.ways.place(self.mine, at, direction, frame).is_none() {
+        if self.ways.place(self.mine, at, direction, (frame, label.pair)).is_none() {
             self.mine.frame(at, direction, place, frame, label);
         } else {
             // The port had no buffer left to bring it in.
@@ -211,7 +217,8 @@ impl<A: Arrivals<B>, B: Buffer> Arrivals<B> for Sorted<'_, A, B> {
     ) {
         let Self { mine, ways } = self;
         for slot in &mut *burst {
-            let Some(frame) = slot.as_ref().map(B::bytes) else { continue };
+            let Some(buffer) = slot.as_ref() else { continue };
+            let frame = (buffer.bytes(), buffer.label().pair);
             if let Some(place) = ways.place(*mine, at, direction, frame)
                 && let Some(Some(lane)) = ways.to.get_mut(usize::from(place.worker))
                 && let Some(buffer) = slot.take()
@@ -299,8 +306,8 @@ impl<I: PacketIo> PacketIo for Distributed<I> {
         self.inner.flush(now);
     }
 
-    fn egress(&self, direction: Direction) -> EgressCounters {
-        self.inner.egress(direction)
+    fn egress(&self, pair: usize, direction: Direction) -> EgressCounters {
+        self.inner.egress(pair, direction)
     }
 
     fn wait(&mut self, timeout: Duration) {

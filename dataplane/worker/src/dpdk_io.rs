@@ -220,7 +220,7 @@ impl<S: Source> PacketIo for DpdkIo<S> {
         }
     }
 
-    fn egress(&self, direction: Direction) -> EgressCounters {
+    fn egress(&self, _pair: usize, direction: Direction) -> EgressCounters {
         let stage = &self.egress[direction];
         EgressCounters { staged: stage.frames.len() as u64, dropped: stage.dropped }
     }

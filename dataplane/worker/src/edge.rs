@@ -2,39 +2,66 @@
 //! The observer of a worker's engine: it completes shims for a switch,
 //! and it captures. The core knows of neither.
 //!
-//! A tag consists of the number of a captured frame and the shim, in this order, each if
-//! present.
+//! A tag consists of the number of a captured frame, if present, and the tail.
 
 use ::shim::{Bytes, SHIM, Tick};
 use emu::client::ClientKey;
 use emu::observe::{Event, Observer, Scheduled, Scope, Subject};
-use emu::tag::Tag;
+use emu::tag::{PAIR_TAG, Tag};
 use emu::units::{Direction, Instant};
 
 use crate::capture::{Capture, Point};
 use crate::shim;
 
+/// What the ports put into the tag of each frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tail {
+    #[default]
+    None,
+    /// The number of the port pair ([`crate::paired`]).
+    Pair,
+    /// The shim of a switch with a clock of this unit ([`crate::shim`]).
+    Shim(Tick),
+}
+
+impl Tail {
+    /// Its length in bytes.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Pair => PAIR_TAG,
+            Self::Shim(_) => SHIM,
+        }
+    }
+
+    fn tick(self) -> Option<Tick> {
+        match self {
+            Self::Shim(tick) => Some(tick),
+            Self::None | Self::Pair => None,
+        }
+    }
+}
+
 /// The observer of a worker's engine.
 #[derive(Debug)]
 pub struct Edge {
-    /// The unit of the switch's clock, where there is a switch.
-    tick: Option<Tick>,
+    tail: Tail,
     capture: Option<Capture>,
 }
 
 impl Edge {
     /// None if there is nothing to do.
     #[must_use]
-    pub fn observer(tick: Option<Tick>, capture: Option<Capture>) -> Option<Box<dyn Observer>> {
-        let idle = tick.is_none() && capture.is_none();
-        (!idle).then(|| Box::new(Self { tick, capture }) as _)
+    pub fn observer(tail: Tail, capture: Option<Capture>) -> Option<Box<dyn Observer>> {
+        let idle = tail.tick().is_none() && capture.is_none();
+        (!idle).then(|| Box::new(Self { tail, capture }) as _)
     }
 
     /// The capture, and the part of a tag that belongs to it.
     fn capture<'t>(&mut self, tag: &'t [u8]) -> Option<(&mut Capture, &'t [u8])> {
         // A rejected frame has no shim.
-        let shimmed = self.tick.is_some() && tag.len() >= SHIM as usize;
-        let own = if shimmed { &tag[..tag.len() - SHIM as usize] } else { tag };
+        let own = tag.len().checked_sub(self.tail.bytes() as usize).map_or(tag, |own| &tag[..own]);
         self.capture.as_mut().map(|capture| (capture, own))
     }
 }
@@ -43,7 +70,7 @@ impl Observer for Edge {
     fn scope(&self, client: ClientKey, direction: Direction) -> Scope {
         if self.capture.as_ref().is_some_and(|c| c.sees(client, direction)) {
             Scope::Everything
-        } else if self.tick.is_some() {
+        } else if self.tail.tick().is_some() {
             Scope::Schedule
         } else {
             Scope::Nothing
@@ -57,7 +84,7 @@ impl Observer for Edge {
     }
 
     fn marks(&self, frame: &[u8]) -> bool {
-        self.tick.is_some() && ::shim::sees_packet(frame)
+        self.tail.tick().is_some() && ::shim::sees_packet(frame)
     }
 
     fn mark(&mut self, tag: &mut [u8]) {
@@ -67,7 +94,7 @@ impl Observer for Edge {
     }
 
     fn scheduled(&mut self, scheduled: &Scheduled, subject: &Subject, tag: &mut [u8]) {
-        if let Some(tick) = self.tick {
+        if let Some(tick) = self.tail.tick() {
             shim::write(tick, scheduled, subject, tag);
         }
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A worker's share of the ports.
 //!
-//! There are two ports: frames of [`Direction::Forward`] come in on `wan` and leave
-//! on `client`, those of [`Direction::Return`] the other way.
+//! A pair has two ports: frames of [`Direction::Forward`] come in on `wan` and leave on `client`,
+//! those of [`Direction::Return`] the other way. Pairs are numbered from 0.
 
 use std::time::Duration;
 
@@ -26,8 +26,9 @@ pub struct EgressCounters {
 /// Takes in the frames that a port received. A frame that another worker has received comes with
 /// its place.
 pub trait Arrivals<B> {
-    /// Where a frame that arrived at `at` belongs, on one of `workers`.
-    fn place(&self, at: Instant, direction: Direction, frame: &[u8], workers: usize) -> Place;
+    /// Where a frame that arrived at `at` by a port pair belongs, on one of `workers`.
+    fn place(&self, at: Instant, direction: Direction, frame: (&[u8], u8), workers: usize)
+    -> Place;
 
     /// A frame that arrived at `at`, to be copied.
     fn frame(
@@ -52,7 +53,13 @@ pub trait Arrivals<B> {
 
 impl<B: Buffer> Arrivals<B> for Links<B> {
     #[inline]
-    fn place(&self, at: Instant, direction: Direction, frame: &[u8], workers: usize) -> Place {
+    fn place(
+        &self,
+        at: Instant,
+        direction: Direction,
+        frame: (&[u8], u8),
+        workers: usize,
+    ) -> Place {
         Links::place(self, at, direction, frame, workers)
     }
 
@@ -106,8 +113,14 @@ pub trait PacketIo {
     /// Passes accepted frames on to the ports.
     fn flush(&mut self, now: Instant);
 
-    /// The counters of the egress port of `direction`.
-    fn egress(&self, direction: Direction) -> EgressCounters;
+    /// After a refusal: whether all frames of the direction will be refused until the next flush.
+    fn is_full(&self, _direction: Direction) -> bool {
+        true
+    }
+
+    /// The counters of a pair's egress port of `direction`. Where there is one pair, its number is
+    /// not looked at.
+    fn egress(&self, pair: usize, direction: Direction) -> EgressCounters;
 
     /// Sleeps until a frame arrives or `timeout` has passed, or for a part of it.
     fn wait(&mut self, timeout: Duration);

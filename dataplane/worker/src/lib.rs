@@ -11,6 +11,7 @@
 //! | [`dpdk_io::DpdkIo`] | real ports |
 //! | [`sim::SimIo`] | recorded arrivals in virtual time |
 //! | [`distribute::Distributed`] | several workers, around any other |
+//! | [`paired::PairedIo`] | several port pairs, around one of any other for each |
 //! | [`shim::ShimIo`] | ports that lead to a P4 switch, around any other |
 //! | [`chaos::ChaosIo`] | faults around any other |
 
@@ -22,6 +23,7 @@ pub mod distribute;
 pub mod dpdk_io;
 pub mod edge;
 pub mod io;
+pub mod paired;
 pub mod run;
 pub mod shim;
 pub mod sim;

@@ -94,6 +94,10 @@ impl<I: PacketIo, C: Clock> Egress<I::Buffer> for Out<'_, I, C> {
         self.0.transmit(departure)
     }
 
+    fn is_full(&self, direction: Direction) -> bool {
+        self.0.is_full(direction)
+    }
+
     fn now(&mut self, _turn: Instant) -> Instant {
         self.1.now()
     }
@@ -329,7 +333,8 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
     }
 
     fn account_ports(&mut self, link: usize, mark: bool, report: &mut Report) {
-        report.egress = ByDirection(Direction::BOTH.map(|d| self.io.egress(d)));
+        let of = |pair| ByDirection(Direction::BOTH.map(|d| self.io.egress(pair, d)));
+        report.egress = std::array::from_fn(of);
         // Each link has had the stall since the last report to any of them.
         let recent = std::mem::take(&mut self.stall_max);
         self.stalls.iter_mut().for_each(|stall| *stall = recent.max(*stall));

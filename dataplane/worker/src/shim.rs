@@ -67,7 +67,8 @@ impl<B: Buffer> Buffer for Shimmed<B> {
     #[inline]
     fn label(&self) -> Label<'_> {
         let tag = if self.hint == Hint::Reject { 0 } else { BYTES };
-        Label { hint: self.hint, tag: self.buffer.bytes().get(..tag).unwrap_or_default() }
+        let tag = self.buffer.bytes().get(..tag).unwrap_or_default();
+        Label { hint: self.hint, tag, ..Label::NONE }
     }
 }
 
@@ -123,12 +124,18 @@ struct Bare<'a, A, B> {
 }
 
 impl<A: Arrivals<Shimmed<B>>, B: Buffer> Arrivals<B> for Bare<'_, A, B> {
-    fn place(&self, at: Instant, direction: Direction, frame: &[u8], workers: usize) -> Place {
+    fn place(
+        &self,
+        at: Instant,
+        direction: Direction,
+        (frame, pair): (&[u8], u8),
+        workers: usize,
+    ) -> Place {
         let inner = match hint(frame, direction, self.tick) {
             Hint::Reject => frame,
             _ => frame.get(BYTES..).unwrap_or_default(),
         };
-        self.arrivals.place(at, direction, inner, workers)
+        self.arrivals.place(at, direction, (inner, pair), workers)
     }
 
     fn frame(
@@ -144,9 +151,12 @@ impl<A: Arrivals<Shimmed<B>>, B: Buffer> Arrivals<B> for Bare<'_, A, B> {
             Some((shim, inner)) if hint != Hint::Reject => {
                 let mut tag: Bytes = *shim;
                 ::shim::open(&mut tag);
-                self.arrivals.frame(at, direction, place, inner, Label { hint, tag: &tag });
+                let label = Label { hint, tag: &tag, ..Label::NONE };
+                self.arrivals.frame(at, direction, place, inner, label);
             }
-            _ => self.arrivals.frame(at, direction, place, frame, Label { hint, tag: &[] }),
+            _ => {
+                self.arrivals.frame(at, direction, place, frame, Label { hint, ..Label::NONE });
+            }
         }
     }
 
@@ -207,8 +217,8 @@ impl<I: PacketIo> PacketIo for ShimIo<I> {
         self.inner.flush(now);
     }
 
-    fn egress(&self, direction: Direction) -> EgressCounters {
-        self.inner.egress(direction)
+    fn egress(&self, pair: usize, direction: Direction) -> EgressCounters {
+        self.inner.egress(pair, direction)
     }
 
     fn wait(&mut self, timeout: Duration) {

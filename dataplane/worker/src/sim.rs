@@ -16,6 +16,7 @@ use emu::units::{Direction, Instant};
 use crate::clock::{Clock, VirtualClock};
 use crate::distribute::Distributed;
 use crate::io::{Arrivals, EgressCounters, PacketIo};
+use crate::paired::PairedIo;
 use crate::run::Worker;
 use crate::shim::ShimIo;
 
@@ -109,7 +110,7 @@ impl PacketIo for SimIo {
 
     fn flush(&mut self, _now: Instant) {}
 
-    fn egress(&self, _direction: Direction) -> EgressCounters {
+    fn egress(&self, _pair: usize, _direction: Direction) -> EgressCounters {
         EgressCounters::default()
     }
 
@@ -132,6 +133,12 @@ impl Recorded for SimIo {
 impl<I: Recorded> Recorded for Distributed<I> {
     fn next_burst(&self) -> Option<Instant> {
         self.inner().next_burst()
+    }
+}
+
+impl<I: Recorded> Recorded for PairedIo<I> {
+    fn next_burst(&self) -> Option<Instant> {
+        self.pairs().iter().filter_map(I::next_burst).min()
     }
 }
 

@@ -12,7 +12,7 @@ use emu::stats::{DropReason, Snapshot};
 use emu::units::{ByDirection, Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
 use worker::capture::{Capture, Numbers, Point, Selection, Sighting, Sink};
-use worker::edge::Edge;
+use worker::edge::{Edge, Tail};
 
 use crate::arbitrary::*;
 
@@ -59,7 +59,7 @@ fn capture(selection: &Selection, since: Instant, seen: &Seen) -> Capture {
 }
 
 fn edge(capture: Capture) -> Option<Box<dyn Observer>> {
-    Edge::observer(None, Some(capture))
+    Edge::observer(Tail::None, Some(capture))
 }
 
 /// The accounts of one client and direction, as counts of packets.

@@ -109,8 +109,8 @@ impl<I: PacketIo> PacketIo for Recorder<I> {
         self.inner.flush(now);
     }
 
-    fn egress(&self, direction: Direction) -> EgressCounters {
-        self.inner.egress(direction)
+    fn egress(&self, pair: usize, direction: Direction) -> EgressCounters {
+        self.inner.egress(pair, direction)
     }
 
     fn wait(&mut self, timeout: Duration) {
@@ -257,7 +257,7 @@ fn full_driver_ring_loses_one_frame_per_give_up() {
     let mut worker = worker(io, &clock, Limits::copying(8 << 20, 4, 1514));
     run_until(&mut worker, &clock, Nanos::ZERO, Nanos::from_secs(1));
     let stuck = report(&mut worker);
-    let egress = stuck.egress[FORWARD];
+    let egress = stuck.egress[0][FORWARD];
     let port = client.counters().unwrap();
     // The last one is given up 100 ms after the one before it.
     let most = 1_000_000_000 / GIVE_UP_AFTER.0;
@@ -278,7 +278,7 @@ fn full_driver_ring_loses_one_frame_per_give_up() {
         taken += reader[0].burst(&mut burst) as u64;
     }
     let well = report(&mut worker);
-    let egress = well.egress[FORWARD];
+    let egress = well.egress[0][FORWARD];
     assert_eq!((egress.staged, well.snapshot.total().held.packets), (0, 0));
     assert_eq!(taken + egress.dropped, u64::from(FRAMES));
     drop((worker, reader));

@@ -190,7 +190,7 @@ impl PacketIo for Port {
 
     fn flush(&mut self, _now: Instant) {}
 
-    fn egress(&self, _direction: Direction) -> EgressCounters {
+    fn egress(&self, _pair: usize, _direction: Direction) -> EgressCounters {
         EgressCounters::default()
     }
 

@@ -11,8 +11,10 @@ mod exhaustion;
 mod faults;
 mod links;
 mod nohuge;
+
 #[path = "../../emu/tests/numbered/mod.rs"]
 mod numbered;
+mod paired;
 mod replay;
 mod shim;
 mod shim_fates;

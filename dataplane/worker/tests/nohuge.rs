@@ -16,7 +16,8 @@ use emu::units::{BitRate, Direction, Instant, Nanos};
 use worker::clock::Clock;
 use worker::command::{Report, channel};
 use worker::dpdk_io::{DpdkIo, PortQueues};
-use worker::io::PacketIo;
+use worker::io::{EgressCounters, PacketIo};
+use worker::paired::PairedIo;
 use worker::run::{Idle, Worker};
 
 const FRAMES: u32 = 500;
@@ -63,7 +64,7 @@ fn frames_go_through_real_queues_shaped_and_accounted_for() {
         }
     }
     io.flush(Instant::ZERO);
-    assert_eq!(io.egress(Direction::Return).staged, 0);
+    assert_eq!(io.egress(0, Direction::Return).staged, 0);
 
     let mut plan = Plan::transparent();
     plan.pipes[Direction::Forward].rate = BitRate::bps(100_000_000).into();
@@ -97,14 +98,74 @@ fn frames_go_through_real_queues_shaped_and_accounted_for() {
     assert!(report.snapshot.is_conserved());
     assert_eq!((total.received.packets, total.received.bytes), (u64::from(FRAMES), bytes));
     assert_eq!(total.sent, total.received);
-    assert_eq!(report.egress[Direction::Forward].dropped, 0);
-    assert_eq!(report.egress[Direction::Forward].staged, 0);
+    assert_eq!(report.egress[0][Direction::Forward].dropped, 0);
+    assert_eq!(report.egress[0][Direction::Forward].staged, 0);
     assert_eq!(client.counters().unwrap().tx_packets, u64::from(FRAMES));
     assert_eq!(wan.counters().unwrap().rx_packets, u64::from(FRAMES));
 
     drop(worker);
     drop((wan, client));
     // All buffers have been freed.
+    assert_eq!(pool.in_use(), 0);
+    drop(guard);
+}
+
+#[test]
+fn two_pairs_of_real_queues_are_kept_apart() {
+    let eal = eal();
+    let pool = Mempool::new(&eal, "pairs", 4095, 2048).unwrap();
+    let mut ports = Vec::new();
+    let mut pair = |name: &str| {
+        let (wan, wan_queues) = open(&eal, &format!("wan.{name}"), "net_ring", &pool);
+        let (client, client_queues) =
+            open(&eal, &format!("client.{name}"), "net_null,no-rx=1", &pool);
+        ports.push((wan, client));
+        DpdkIo::new(wan_queues, client_queues, pool.clone(), Waiter::new())
+    };
+    let mut pairs = vec![pair("a"), pair("b")];
+    let guard = eal.register_thread().unwrap();
+    // Two of three frames are pair b's. Those of more than 1,000 bytes stay in their buffers.
+    let numbers = |b: usize| (0..FRAMES).filter(move |n| usize::from(n % 3 > 0) == b);
+    for (b, io) in pairs.iter_mut().enumerate() {
+        for n in numbers(b) {
+            let frame = frame(n);
+            let departure = || Departure {
+                client: ClientKey::Default,
+                direction: Direction::Return,
+                due: Instant::ZERO,
+                frame: Frame::Bytes(&frame),
+                tagged: Tagged::default(),
+            };
+            while !io.transmit(departure()) {
+                io.flush(Instant::ZERO);
+            }
+        }
+        io.flush(Instant::ZERO);
+    }
+    let mut clock = TscClock::calibrate(Duration::from_millis(20));
+    let limits = Limits { copy_break: 1000, buffers: 64, ..Limits::copying(4 << 20, 4, 1514) };
+    let mut plan = Plan::transparent();
+    plan.pipes[Direction::Forward].delay.base = Nanos::from_millis(5);
+    let engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
+    let (_handle, inbox) = channel(4);
+    let mut worker = Worker::new(engine, PairedIo::new(pairs), clock, inbox, Idle::Busy);
+    let deadline = Wall::now() + Duration::from_secs(60);
+    let mut released = 0;
+    while released < FRAMES as usize {
+        released += worker.turn().released;
+        assert!(Wall::now() < deadline, "{released} frames released");
+    }
+    let mut report = Report::default();
+    worker.report(MAIN, Clock::now(&mut clock), false, &mut report);
+    assert!(report.snapshot.is_conserved());
+    for (b, (wan, client)) in ports.iter().enumerate() {
+        let frames = numbers(b).count() as u64;
+        let (came, left) = (wan.counters().unwrap(), client.counters().unwrap());
+        assert_eq!((came.rx_packets, left.tx_packets), (frames, frames));
+        assert_eq!(report.egress[b][Direction::Forward], EgressCounters::default());
+    }
+    drop(worker);
+    drop(ports);
     assert_eq!(pool.in_use(), 0);
     drop(guard);
 }

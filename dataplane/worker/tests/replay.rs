@@ -26,7 +26,7 @@ use worker::chaos::{ChaosClock, ChaosIo, Faults};
 use worker::clock::VirtualClock;
 use worker::command::{Report, channel};
 use worker::distribute::{Distributed, Lending, connect};
-use worker::edge::Edge;
+use worker::edge::{Edge, Tail};
 use worker::io::PacketIo;
 use worker::run::{Idle, Worker};
 use worker::shim::ShimIo;
@@ -232,7 +232,7 @@ fn fates_do_not_depend_on_the_shims_of_a_switch() {
     let tick = Tick::Microsecond;
     let limits = Limits { offloaded: tick.clients(), ..LIMITS };
     let mut engine = Engine::new(limits, plan(), Instant::ZERO).unwrap();
-    engine.set_observer(Edge::observer(Some(tick), None));
+    engine.set_observer(Edge::observer(Tail::Shim(tick), None));
     let clock = VirtualClock::default();
     let io = ShimIo::new(io, tick);
     let mut worker = Worker::new(engine, io, clock.clone(), channel(16).1, Idle::Busy);
@@ -400,7 +400,7 @@ fn change_takes_effect_at_its_instant_in_late_turn() {
     let mut answer = handle.apply(late).unwrap();
     worker.turn();
     assert_eq!(answer.try_recv().unwrap().at, Instant(16_000_000));
-    assert_eq!(worker.io().egress(direction).dropped, 0);
+    assert_eq!(worker.io().egress(0, direction).dropped, 0);
 }
 
 /// The caller of a withdrawn change gets an error, and its plan is returned to be

@@ -19,7 +19,7 @@ use emu::stats::{DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use shim::{Shim, Tick};
 use worker::capture::{Capture, Point, Selection, Sighting, Sink};
-use worker::edge::Edge;
+use worker::edge::{Edge, Tail};
 
 use crate::shimmed::Bed;
 
@@ -243,7 +243,7 @@ fn capture_shows_frames_without_shims() {
     let seen = Seen::default();
     let selection = Selection::new(Vec::new(), ByDirection([true; 2]));
     let capture = Capture::new(selection, Instant::ZERO, 4_000, Box::new(seen.clone()));
-    engine.set_observer(Edge::observer(Some(Tick::Microsecond), Some(capture)));
+    engine.set_observer(Edge::observer(Tail::Shim(Tick::Microsecond), Some(capture)));
     // One is kept in its buffer, one is copied, one finds the queue full, and one is no shim's.
     let frames = [1_001, 999, 1_000].map(|len| frame(len, 7));
     let bare = frame(900, 7);

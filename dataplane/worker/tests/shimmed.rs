@@ -14,7 +14,7 @@ use emu::plan::Plan;
 use emu::units::{Direction, Instant};
 use shim::Tick;
 use worker::clock::{Clock, VirtualClock};
-use worker::edge::Edge;
+use worker::edge::{Edge, Tail};
 use worker::io::{Arrivals, EgressCounters, PacketIo};
 use worker::shim::{ShimIo, Shimmed};
 
@@ -58,7 +58,7 @@ impl PacketIo for Port {
 
     fn flush(&mut self, _now: Instant) {}
 
-    fn egress(&self, _direction: Direction) -> EgressCounters {
+    fn egress(&self, _pair: usize, _direction: Direction) -> EgressCounters {
         EgressCounters::default()
     }
 
@@ -69,7 +69,7 @@ impl PacketIo for Port {
 struct Taken<'a>(&'a mut Engine<Shimmed<Vec<u8>>>);
 
 impl Arrivals<Shimmed<Vec<u8>>> for Taken<'_> {
-    fn place(&self, _: Instant, _: Direction, _: &[u8], _workers: usize) -> Place {
+    fn place(&self, _: Instant, _: Direction, _: (&[u8], u8), _workers: usize) -> Place {
         Place { worker: 0, link: 0, hint: Hint::None }
     }
 
@@ -106,7 +106,7 @@ impl Bed {
     pub fn new(limits: Limits, plan: Plan, tick: Tick) -> Self {
         let limits = Limits { offloaded: tick.clients(), ..limits };
         let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
-        engine.set_observer(Edge::observer(Some(tick), None));
+        engine.set_observer(Edge::observer(Tail::Shim(tick), None));
         let wires = Rc::<Wires>::default();
         Self { engine, io: ShimIo::new(Port(wires.clone()), tick), wires }
     }

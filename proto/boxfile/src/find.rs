@@ -220,7 +220,8 @@ mod tests {
 
     fn find(text: &str, roots: &Roots) -> Result<Found, String> {
         let file = crate::BoxFile::parse(text, std::path::Path::new("x")).unwrap();
-        file.ports.wan.unwrap().find("wan", roots).map_err(|e| e.to_string())
+        let (name, port) = file.ports.named().remove(0);
+        port.find(&name, roots).map_err(|e| e.to_string())
     }
 
     #[test]

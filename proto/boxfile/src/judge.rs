@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Consistency checks of a box file, without looking at the machine.
 
+use std::collections::HashMap;
+
 use crate::find::{Device, FindError, named};
 use crate::pci::Address;
 use crate::port::{Driver, Port, PortTable};
@@ -40,7 +42,16 @@ impl BoxFile {
         let mut found = Vec::new();
         self.ranges(&mut found);
         self.workers(&mut found);
-        for (name, port) in self.ports.named() {
+        let ports = self.ports.named();
+        let names: Vec<&str> = ports.iter().map(|(name, _)| name.as_str()).collect();
+        let pairs = match crate::pairs(names) {
+            Ok(pairs) => pairs.len(),
+            Err(error) => {
+                found.push(error.into());
+                1
+            }
+        };
+        for (name, port) in &ports {
             match port {
                 Port::Spec(text) if named(text).is_none() => {
                     found.push(FindError::Spec { text: text.clone() }.into());
@@ -49,11 +60,13 @@ impl BoxFile {
                 Port::Table(table) => self.port(name, table, &mut found),
             }
         }
-        if let (Some(wan), Some(client)) = (&self.ports.wan, &self.ports.client)
-            && let (Some(wan), Some(client)) = (key(wan), key(client))
-            && wan == client
-        {
-            found.push(Problem::Same { device: wan });
+        let mut devices = HashMap::new();
+        for (second, port) in &ports {
+            let Some(device) = key(port) else { continue };
+            if let Some(first) = devices.insert(device.clone(), second) {
+                let (first, second) = (first.clone(), second.clone());
+                found.push(Problem::Same { first, second, device });
+            }
         }
         self.hugepages(&mut found);
         if let Some(ptp) = &self.clock.ptp {
@@ -68,6 +81,9 @@ impl BoxFile {
             if workers > 1 {
                 found.push(Problem::Behind(workers));
             }
+            if pairs > 1 {
+                found.push(Problem::PairsBehind(pairs));
+            }
         }
         found
     }
@@ -75,7 +91,7 @@ impl BoxFile {
     fn ranges(&self, found: &mut Vec<Problem>) {
         let (workers, memory) = (&self.workers, &self.memory);
         let most_workers = u64::from(MOST_WORKERS);
-        let queues = self.ports.named().filter_map(|(name, port)| match port {
+        let queues = self.ports.named().into_iter().filter_map(|(name, port)| match port {
             Port::Table(table) => {
                 Some((format!("ports.{name}.queues"), table.queues?.into(), 1, most_workers))
             }
@@ -239,6 +255,8 @@ mod tests {
             "[ports.wan]\nselect.id = \"15b3:101d\"\ndriver = \"kernel\"\nqueues = 2\n\
              arguments = \"a=1,b\"\n[workers]\ncount = 2",
             "[ports.wan]\nkernel = \"wan0\"\ndriver = \"kernel\"",
+            "[ports]\nwan.a = \"01:00.0\"\nclient.a = \"01:00.1\"\nwan.b = \"01:00.2\"\n\
+             client.b.pci = \"01:00.3\"",
         ] {
             assert!(problems(text).is_empty(), "{text}: {:?}", problems(text));
         }
@@ -250,6 +268,9 @@ mod tests {
                       client = [3]";
         let behind = format!("{switch}\n[workers]\ncores = [1, 2]");
         let elected = format!("{switch}\nelection = 0");
+        let pairs = format!("[ports]\nwan.a = \"net_null\"\nwan.b = \"net_null\"\n{switch}");
+        let many: String = (0..17).map(|n| format!("p{n} = \"net_null\"\n")).collect();
+        let many = format!("[ports.wan]\n{many}");
         for (text, words) in [
             ("[memory]\nmax_frame = \"60 B\"", "memory.max_frame in the box's file is 60: it has"),
             ("[memory]\nmax_clients = 0", "it has to be 1 to 100000"),
@@ -292,13 +313,16 @@ mod tests {
             ),
             (
                 "[ports]\nwan = \"01:00.0\"\nclient.pci = \"0000:01:00.0\"",
-                "both ports in the box's file are PCI device 0000:01:00.0",
+                "ports.wan and ports.client in the box's file are both PCI device 0000:01:00.0",
             ),
-            ("[ports]\nwan = \"net_af_packet,iface=a\"\nclient.kernel = \"a\"", "are interface a"),
+            (
+                "[ports]\nwan = \"net_af_packet,iface=a\"\nclient.kernel = \"a\"",
+                "are both interface a",
+            ),
             (
                 "[ports]\nwan.select.id = \"8086:1572\"\nclient.select = { id = \"8086:1572\", \
                  nth = 1 }",
-                "are id = \"8086:1572\", nth = 1",
+                "are both id = \"8086:1572\", nth = 1",
             ),
             (
                 "[memory]\nhuge = \"off\"\n[hugepages]\nsize = \"2 MiB\"\ncount = 600",
@@ -315,6 +339,17 @@ mod tests {
             ("[clock]\nptp = \"/dev/ptp\"", "such as /dev/ptp0"),
             ("[clock]\nptp = \"/dev/ptp../mem\"", "such as /dev/ptp0"),
             (&behind, "2 workers behind a switch"),
+            (&pairs, "2 port pairs behind a switch: it is connected to one pair; leave [switch]"),
+            (&many, "[ports] in the box's file: 17 port pairs: a box has at most 16; leave 1 of"),
+            (
+                "[ports]\nwan = \"net_null\"\nclient.a = \"net_null\"",
+                "port `wan` is of a pair without a name, and `client.a` of one with a name",
+            ),
+            ("[ports]\nwan.\"a b\" = \"net_null\"", "port `wan.a b`: a pair's name has 1 to 16"),
+            (
+                "[ports]\nwan.a = \"01:00.0\"\nwan.b.pci = \"0000:01:00.0\"",
+                "ports.wan.a and ports.wan.b in the box's file are both PCI device 0000:01:00.0",
+            ),
             (&elected, "switch.election"),
         ] {
             let found = problems(text);

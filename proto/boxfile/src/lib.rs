@@ -16,6 +16,7 @@
 mod find;
 mod hugepages;
 mod judge;
+mod pairs;
 mod pci;
 mod port;
 mod problem;
@@ -25,11 +26,9 @@ mod switch;
 pub use find::{Binding, Device, FindError, Found, RECORD, Roots, named};
 pub use hugepages::{Hugepages, PageSize};
 pub use judge::{DPDK_BYTES, MAX_FRAME, MIN_MAX_FRAME, MOST_CLIENTS, MOST_WORKERS};
+pub use pairs::{MAX_PAIRS, PORT_NAMES, PairsError, pairs, port_name};
 pub use pci::{Address, Nic, nics, of_interface};
 pub use port::{Driver, NicId, Port, PortTable, Select, beside_kernel};
 pub use problem::Problem;
-pub use schema::{BoxFile, BoxFileError, Clock, Huge, Idle, Memory, Ports, Workers};
+pub use schema::{BoxFile, BoxFileError, Clock, Huge, Idle, Memory, Ports, Side, Workers};
 pub use switch::{Stage, Switch, SwitchError, SwitchFile, Target};
-
-/// Names of the two ports: `wan` faces the servers, `client` the clients.
-pub const PORT_NAMES: [&str; 2] = ["wan", "client"];

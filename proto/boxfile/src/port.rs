@@ -5,10 +5,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::IntoDeserializer;
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::pci::Address;
+use crate::schema::Side;
 
 /// Vendor id of Mellanox: its DPDK driver works on top of the kernel driver.
 const MELLANOX: &str = "15b3";
@@ -49,6 +51,15 @@ pub struct PortTable {
 /// Keys of [`PortTable`] and [`Select`].
 pub(crate) const KEYS: &[&str] = &["pci", "select", "kernel", "driver", "queues", "arguments"];
 pub(crate) const SELECT_KEYS: &[&str] = &["id", "nth", "mac"];
+
+/// Whether a table is that of one port: all others have the ports of several pairs. A pair whose name
+/// begins like a key of a port is taken for a misspelt key.
+pub(crate) fn is_port(table: &toml::Table) -> bool {
+    let is_like = |name: &str, key: &str| key.starts_with(name) || name.starts_with(key);
+    let is_key =
+        |name: &String| KEYS.iter().any(|key| name == key || name.len() > 2 && is_like(name, key));
+    table.is_empty() || table.keys().any(is_key)
+}
 
 /// Selects a device by its properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -146,6 +157,68 @@ impl<'de> Deserialize<'de> for Port {
             }
         }
         value.deserialize_any(Visitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Side {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Side;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a string as --port takes it, or a table with pci, select or kernel, or with a \
+                     port for each pair",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Side, E> {
+                Ok(Side::Only(Port::Spec(text.to_owned())))
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Side, A::Error> {
+                let first: Option<String> = map.next_key()?;
+                let Some(pair) = first.as_ref().filter(|key| !KEYS.contains(&key.as_str())) else {
+                    let table =
+                        PortTable::deserialize(MapAccessDeserializer::new(Whole { first, map }));
+                    return table.map(|table| Side::Only(Port::Table(table)));
+                };
+                let mut pairs = vec![(pair.clone(), map.next_value()?)];
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Side::Pairs(pairs))
+            }
+        }
+        value.deserialize_any(Visitor)
+    }
+}
+
+/// A map of which the first key has been read.
+struct Whole<A> {
+    first: Option<String>,
+    map: A,
+}
+
+impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for Whole<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: de::DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        match self.first.take() {
+            Some(first) => seed.deserialize(first.into_deserializer()).map(Some),
+            None => self.map.next_key_seed(seed),
+        }
+    }
+
+    fn next_value_seed<V: de::DeserializeSeed<'de>>(
+        &mut self,
+        seed: V,
+    ) -> Result<V::Value, A::Error> {
+        self.map.next_value_seed(seed)
     }
 }
 

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::find::FindError;
 use crate::hugepages::Hugepages;
+use crate::pairs::PairsError;
 use crate::switch::SwitchError;
 
 #[derive(Debug, Error)]
@@ -33,12 +34,14 @@ pub enum Problem {
     /// Zero or several selectors for one device.
     #[error("ports.{name} in the box's file has {}: give one of {}", list(.has), list(.of))]
     Ways { name: String, has: Vec<&'static str>, of: Vec<&'static str> },
-    /// Both ports use the same device.
+    #[error("[ports] in the box's file: {0}")]
+    Pairs(#[from] PairsError),
+    /// Two ports use the same device.
     #[error(
-        "both ports in the box's file are {device}: a packet comes in at one port and leaves at \
-         the other; give each its own"
+        "ports.{first} and ports.{second} in the box's file are both {device}: give each its own \
+         device"
     )]
-    Same { device: String },
+    Same { first: String, second: String, device: String },
     #[error(
         "ports.{name}.kernel in the box's file is `{iface}`: an interface's name has 1 to 15 \
          characters, none of them a blank, a colon or a slash; `ip -br link` lists them"
@@ -99,6 +102,12 @@ pub enum Problem {
          `cores` under [workers] in the box's file"
     )]
     Behind(usize),
+    /// More than one pair behind a switch.
+    #[error(
+        "{0} port pairs behind a switch: it is connected to one pair; leave [switch] or the other \
+         pairs out of the box's file"
+    )]
+    PairsBehind(usize),
 }
 
 fn list(words: &[&str]) -> String {

@@ -46,18 +46,36 @@ pub struct BoxFile {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ports {
-    pub wan: Option<Port>,
-    pub client: Option<Port>,
+    pub wan: Option<Side>,
+    pub client: Option<Side>,
 }
 
 impl Ports {
-    /// Configured ports with their names.
-    pub fn named(&self) -> impl Iterator<Item = (&'static str, &Port)> {
-        crate::PORT_NAMES
-            .into_iter()
-            .zip([&self.wan, &self.client])
-            .filter_map(|(name, port)| Some((name, port.as_ref()?)))
+    /// Configured ports with their names, such as `wan` or `wan.a`.
+    #[must_use]
+    pub fn named(&self) -> Vec<(String, &Port)> {
+        let sides = crate::PORT_NAMES.into_iter().zip([&self.wan, &self.client]);
+        let mut named = Vec::new();
+        for (name, side) in sides {
+            match side {
+                None => {}
+                Some(Side::Only(port)) => named.push((name.to_owned(), port)),
+                Some(Side::Pairs(ports)) => named.extend(
+                    ports.iter().map(|(pair, port)| (crate::port_name(name, Some(pair)), port)),
+                ),
+            }
+        }
+        named
     }
+}
+
+/// `wan` or `client` under `[ports]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The port of the only pair.
+    Only(Port),
+    /// The ports of several pairs, by the names of the pairs.
+    Pairs(Vec<(String, Port)>),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -220,16 +238,29 @@ fn stranger(document: &toml::Table) -> Option<(String, String)> {
             return found;
         }
         for (port, value) in table.iter().filter(|_| name == "ports") {
-            let Some(table) = value.as_table() else { continue };
-            let select = table.get("select").and_then(toml::Value::as_table);
-            let found = of(table, &format!("ports.{port}"), port::KEYS)
-                .or_else(|| of(select?, &format!("ports.{port}.select"), port::SELECT_KEYS));
+            let found = stranger_of_port(&of, &format!("ports.{port}"), value).or_else(|| {
+                let pairs = value.as_table().filter(|table| !port::is_port(table))?;
+                let path = |pair| format!("ports.{port}.{pair}");
+                pairs.iter().find_map(|(pair, value)| stranger_of_port(&of, &path(pair), value))
+            });
             if found.is_some() {
                 return found;
             }
         }
     }
     None
+}
+
+/// An unknown key of a port that is a table.
+fn stranger_of_port(
+    of: &impl Fn(&toml::Table, &str, &[&str]) -> Option<(String, String)>,
+    path: &str,
+    value: &toml::Value,
+) -> Option<(String, String)> {
+    let table = value.as_table().filter(|table| port::is_port(table))?;
+    let select = table.get("select").and_then(toml::Value::as_table);
+    of(table, path, port::KEYS)
+        .or_else(|| of(select?, &format!("{path}.select"), port::SELECT_KEYS))
 }
 
 fn size<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
@@ -256,13 +287,39 @@ mod tests {
         let text = "[ports]\nwan = \"net_null\"\n[workers]\ncores = [2, 3]\nidle = \"adaptive\"\n\
                     [memory]\npackets = \"2 GiB\"\nmax_frame = \"1518 B\"\nhuge = \"off\"";
         let file = parse(text).unwrap();
-        assert_eq!(file.ports, Ports { wan: Some(Port::Spec("net_null".into())), client: None });
+        assert_eq!(
+            file.ports,
+            Ports { wan: Some(Side::Only(Port::Spec("net_null".into()))), client: None }
+        );
         assert_eq!(file.workers.cores, Some(vec![2, 3]));
         assert_eq!((file.workers.count, file.workers.idle), (None, Some(Idle::Adaptive)));
         assert_eq!((file.memory.packets, file.memory.max_frame), (Some(2 << 30), Some(1518)));
         assert_eq!((file.memory.buffers, file.memory.huge), (None, Some(Huge::Off)));
         assert_eq!((file.hugepages, file.clock.ptp, file.switch), (None, None, None));
         assert_eq!(parse("").unwrap(), BoxFile::default());
+    }
+
+    #[test]
+    fn side_has_one_port_or_one_for_each_pair() {
+        let text = "[ports]\nwan.b = \"net_null\"\nwan.a.pci = \"01:00.0\"\n\
+                    [ports.client]\na.select.id = \"8086:1572\"\n\"x.1\" = \"net_ring\"";
+        let file = parse(text).unwrap();
+        let ports = file.ports.named();
+        let names: Vec<_> = ports.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["wan.a", "wan.b", "client.a", "client.x.1"]);
+        assert_eq!(ports[1].1, &Port::Spec("net_null".into()));
+        assert!(matches!(ports[2].1, Port::Table(PortTable { select: Some(_), .. })));
+        for (text, words) in [
+            ("[ports]\nwan.a.pcie = \"1:0.0\"", "no key `ports.wan.a.pcie`: the nearest is `pci`"),
+            ("[ports.wan]\na = \"x\"\npci = \"1:0.0\"", "no key `ports.wan.a`"),
+            ("[ports.wan.a.select]\nidd = 1", "no key `ports.wan.a.select.idd`"),
+            ("[ports.wan]\na = 1", "expected a string as --port takes it"),
+            ("[ports]\nwan = 1", "or with a port for each pair"),
+            ("[ports.wan.a]\nb = \"net_null\"", "unknown field `b`, expected one of `pci`"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]
@@ -281,11 +338,11 @@ mod tests {
             arguments: Some("a=1".into()),
             ..PortTable::default()
         };
-        assert_eq!(file.ports.wan, Some(Port::Table(wan)));
+        assert_eq!(file.ports.wan, Some(Side::Only(Port::Table(wan))));
         assert_eq!(file.hugepages.as_ref().map(Hugepages::bytes), Some(3 << 30));
         assert_eq!((file.workers.numa_node, file.workers.number()), (Some(1), 1));
         assert_eq!(file.clock.ptp, Some("/dev/ptp0".into()));
-        let names: Vec<_> = file.ports.named().map(|(name, _)| name).collect();
+        let names: Vec<_> = file.ports.named().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["wan", "client"]);
     }
 

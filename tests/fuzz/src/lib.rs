@@ -163,6 +163,7 @@ fn run(plan: Plan) {
         capacity: 1 << 20,
         workers: 1,
         tag: 0,
+        unanswered: false,
     };
     if plan.check(room).is_err_and(|error| !error.is_lossy()) {
         return;

@@ -101,7 +101,7 @@ pub fn measure(bench: &Bench, case: &Case, effort: Effort) -> Result<Cost, Error
     let report = ours.report();
     let last = report.snapshot.total();
     faults.extend(check_accounts(&last, &report.snapshot));
-    let lost: u64 = report.egress.0.iter().map(|e| e.dropped).sum();
+    let lost: u64 = report.egress[0].0.iter().map(|e| e.dropped).sum();
     if lost > 0 {
         faults.push(format!("the driver refused {lost} frames"));
     }

@@ -222,8 +222,8 @@ impl PacketIo for Stamped {
         self.ports.flush(now);
     }
 
-    fn egress(&self, direction: Direction) -> EgressCounters {
-        self.ports.egress(direction)
+    fn egress(&self, pair: usize, direction: Direction) -> EgressCounters {
+        self.ports.egress(pair, direction)
     }
 
     fn wait(&mut self, timeout: Duration) {

@@ -119,7 +119,7 @@ fn lookup(kind: Kind, count: usize, repetitions: usize, frames: u64) -> Result<L
     let is_ruled = !rules.is_empty();
     let one = |frame: &[u8; 60]| {
         let Class::Client(key) = classify(black_box(frame), Direction::Return) else { return None };
-        let owner = if is_ruled { rules.owner(key, frame, Direction::Return) } else { key };
+        let owner = if is_ruled { rules.owner(key, frame, Direction::Return, 0) } else { key };
         Some(owner != key)
     };
     let met = sample.iter().filter(|frame| one(frame) == Some(true)).count();

@@ -11,6 +11,7 @@ use crate::doctor::wanted::Wanted;
 use crate::doctor::{cores, devices, memory};
 use boxfile::{BoxFile, Device, Hugepages, of_interface};
 use procfs::{FromRead, Meminfo};
+use std::collections::HashMap;
 
 #[derive(Debug, Default)]
 pub struct Checked {
@@ -23,9 +24,9 @@ pub fn check(host: &Host, file: &BoxFile) -> Checked {
     let mut checked = Checked::default();
     let mut findings = Vec::new();
     for (name, port) in file.ports.named() {
-        match port.find(name, &host.roots) {
+        match port.find(&name, &host.roots) {
             Ok(found) => checked.ports.push(Seen::new(host, name, found)),
-            Err(error) => findings.push(devices::lost(check_of(name), &error.to_string())),
+            Err(error) => findings.push(devices::lost(check_of(&name), &error.to_string())),
         }
     }
     let ports = &checked.ports;
@@ -62,12 +63,16 @@ pub fn check(host: &Host, file: &BoxFile) -> Checked {
 
 /// Two ways to name one device.
 fn same(host: &Host, ports: &[Seen]) -> Option<Finding> {
-    let [wan, client] = ports else { return None };
-    let device = |port: &Seen| Some(binding(host, port)?.address);
-    let both = device(wan).filter(|address| device(client).as_ref() == Some(address))?;
-    let why = "a packet comes in at one port and leaves at the other";
+    let mut devices = HashMap::new();
+    let (first, second, device) = ports.iter().find_map(|port| {
+        let device = binding(host, port)?.address;
+        let first = devices.insert(device.clone(), &port.name)?;
+        Some((first, &port.name, device))
+    })?;
+    let found = format!("{first} and {second} are both {device}");
+    let why = "a packet comes in at one port of a pair and leaves at the other";
     let remedy = "lspci -D -nn -d ::0200";
-    Some(Finding::warning("ports", format!("both ports are {both}"), why, remedy).bad_if(true))
+    Some(Finding::warning("ports", found, why, remedy).bad_if(true))
 }
 
 fn tools(host: &Host, ports: &[Seen]) -> Option<Finding> {
@@ -156,7 +161,7 @@ fn nodes(host: &Host, file: &BoxFile, ports: &[Seen]) -> Option<Finding> {
     let Some(node) = file.workers.numa_node else {
         let node = node_of(host, file)?;
         let far = ports.iter().find(|port| port.node.is_some_and(|of| of != node));
-        let far = far.and_then(|port| Some((port.name, port.node?)));
+        let far = far.and_then(|port| Some((&port.name, port.node?)));
         return Some(match far {
             None => Finding::ok(CHECK, format!("cores and ports on {node}")),
             Some((name, of)) => Finding::warning(
@@ -236,7 +241,7 @@ pub fn binding(host: &Host, port: &Seen) -> Option<boxfile::Binding> {
         }
         _ => return None,
     };
-    Some(boxfile::Binding { name: port.name.to_owned(), address: address.to_string(), mac })
+    Some(boxfile::Binding { name: port.name.clone(), address: address.to_string(), mac })
 }
 
 /// `driver_override` of a device, if it has one.

@@ -18,8 +18,8 @@ const NEUTRAL: [&str; 3] = [VFIO, "pci-stub", "pcieport"];
 /// A port on the machine.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// `wan` or `client`.
-    pub name: &'static str,
+    /// Such as `wan` or `wan.a`.
+    pub name: String,
     pub found: Found,
     /// Its card, if it is one that is there.
     pub nic: Option<Nic>,
@@ -28,7 +28,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    pub fn new(host: &Host, name: &'static str, found: Found) -> Self {
+    pub fn new(host: &Host, name: String, found: Found) -> Self {
         let sys = &host.roots.sys;
         let (nic, place) = match &found.device {
             Device::Pci(address) => (
@@ -49,8 +49,8 @@ impl Seen {
         self.nic.as_ref().is_some_and(|nic| self.found.driver_for(nic) == Driver::Vfio)
     }
 
-    pub fn check(&self) -> &'static str {
-        check_of(self.name)
+    pub fn check(&self) -> String {
+        check_of(&self.name)
     }
 
     fn bad(&self, found: String, why: &str, remedy: impl Into<String>) -> Finding {
@@ -142,7 +142,7 @@ impl Seen {
     fn driver(&self, nic: &Nic) -> Option<Finding> {
         let beside = nic.id.parse::<NicId>().is_ok_and(|id| id.beside_kernel())
             || nic.driver.as_deref().is_some_and(beside_kernel);
-        let name = self.name;
+        let name = &self.name;
         match (self.found.driver_for(nic), beside) {
             (Driver::Kernel, false) => Some(self.bad(
                 format!("{nic} is to stay with its kernel driver"),
@@ -189,8 +189,8 @@ impl Seen {
 }
 
 /// The name of a port's check.
-pub fn check_of(port: &str) -> &'static str {
-    if port == boxfile::PORT_NAMES[0] { "port wan" } else { "port client" }
+pub fn check_of(port: &str) -> String {
+    format!("port {port}")
 }
 
 /// The process that has a device by vfio, and its name.

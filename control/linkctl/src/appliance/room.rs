@@ -7,6 +7,7 @@ use crate::envelope::{FRAME, compile};
 use boxfile::{BoxFile, Memory};
 use emu::envelope::excesses;
 use emu::plan::Room;
+use emu::tag::PAIR_TAG;
 use profile::Catalog;
 use shim::SHIM;
 
@@ -18,13 +19,23 @@ const PORT_BPS: u64 = 10_000_000_000;
 fn room(file: &BoxFile) -> Room {
     let workers = u32::try_from(file.workers.number()).unwrap_or(u32::MAX).max(1);
     let frame = file.memory.max_frame.and_then(|bytes| u32::try_from(bytes).ok());
+    // An invalid file is reported elsewhere.
+    let ports = file.ports.named();
+    let pairs = boxfile::pairs(ports.iter().map(|(name, _)| name.as_str()));
+    let pairs = pairs.map_or(1, |pairs| pairs.len().max(1) as u64);
+    let tag = match &file.switch {
+        Some(_) => SHIM,
+        None if pairs > 1 => PAIR_TAG,
+        None => 0,
+    };
     Room {
         clients: file.memory.max_clients.unwrap_or(Memory::MAX_CLIENTS),
-        port_bps: PORT_BPS,
+        port_bps: PORT_BPS.saturating_mul(pairs),
         frame: frame.unwrap_or(FRAME),
         capacity: file.memory.packets.unwrap_or(Memory::PACKETS) / u64::from(workers),
         workers,
-        tag: if file.switch.is_some() { SHIM } else { 0 },
+        tag,
+        unanswered: file.switch.is_some(),
     }
 }
 

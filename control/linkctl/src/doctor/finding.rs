@@ -2,6 +2,7 @@
 //! Result of a check.
 
 use serde::Serialize;
+use std::borrow::Cow;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -26,7 +27,7 @@ impl Level {
 /// One finding. Its keys in JSON are a contract: they stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    pub check: &'static str,
+    pub check: Cow<'static, str>,
     pub level: Level,
     pub found: String,
     /// Why it matters; empty if all is well.
@@ -36,19 +37,20 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        let found = found.into();
+    pub fn ok(check: impl Into<Cow<'static, str>>, found: impl Into<String>) -> Self {
+        let (check, found) = (check.into(), found.into());
         Self { check, level: Level::Ok, found, why: String::new(), remedy: String::new() }
     }
 
     /// It works, and less well than it could.
     pub fn warning(
-        check: &'static str,
+        check: impl Into<Cow<'static, str>>,
         found: impl Into<String>,
         why: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        let (found, why, remedy) = (found.into(), why.into(), remedy.into());
+        let (check, found) = (check.into(), found.into());
+        let (why, remedy) = (why.into(), remedy.into());
         Self { check, level: Level::Warning, found, why, remedy }
     }
 

@@ -66,7 +66,7 @@ impl Wanted {
             ..Self::default()
         };
         for (name, port) in file.ports.named() {
-            match port.find(name, roots).map(|found| found.device) {
+            match port.find(&name, roots).map(|found| found.device) {
                 Ok(Device::Pci(address)) => wanted.pci.push(address.to_string()),
                 Ok(Device::Kernel(iface)) => wanted.ports.push(iface),
                 Ok(Device::Virtual) => {}

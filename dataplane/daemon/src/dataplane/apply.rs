@@ -257,6 +257,7 @@ impl Dataplane {
         }
         let invalid = |violations| DataplaneError::Invalid { what: subject, violations };
         let mut compiled = compile(&plan).map_err(invalid)?;
+        names::set_pairs(&plan, &mut compiled, &self.0.machine.fixed.pairs).map_err(invalid)?;
         // Periods with a phase in UTC follow the wall clock as it was at the last restart.
         let zero = if restart {
             utc_zero(&self.0.machine.clock)

@@ -15,13 +15,19 @@ use super::{BURST, BYPASS, DEFAULT, Engine, UNKNOWN, pipe_id};
 impl<B: Buffer> Engine<B> {
     /// The client of a frame that belongs to `key` unless a rule decides otherwise.
     #[inline]
-    pub(super) fn owner(&self, key: ClientKey, direction: Direction, frame: &[u8]) -> ClientKey {
-        if self.is_ruled { self.rules.owner(key, frame, direction) } else { key }
+    pub(super) fn owner(
+        &self,
+        key: ClientKey,
+        direction: Direction,
+        frame: &[u8],
+        pair: u8,
+    ) -> ClientKey {
+        if self.is_ruled { self.rules.owner(key, frame, direction, pair) } else { key }
     }
 
     /// The client of a frame, and the one that decides which worker gets it: of a reply that
     /// resolves an address, that address's.
-    pub(crate) fn whose(&self, direction: Direction, frame: &[u8]) -> (Hint, ClientKey) {
+    pub(crate) fn whose(&self, direction: Direction, frame: &[u8], pair: u8) -> (Hint, ClientKey) {
         match classify(frame, direction) {
             Class::Runt | Class::Malformed => (Hint::None, ClientKey::Default),
             Class::Client(ClientKey::Bypass) => {
@@ -29,11 +35,11 @@ impl<B: Buffer> Engine<B> {
                     Direction::Return => resolved(frame).map(ClientKey::Ip),
                     Direction::Forward => None,
                 };
-                let of = address.map(|key| self.owner(key, direction, frame));
+                let of = address.map(|key| self.owner(key, direction, frame, pair));
                 (Hint::Key(ClientKey::Bypass), of.unwrap_or(ClientKey::Bypass))
             }
             Class::Client(key) => {
-                let key = self.owner(key, direction, frame);
+                let key = self.owner(key, direction, frame, pair);
                 (Hint::Key(key), key)
             }
         }
@@ -41,10 +47,12 @@ impl<B: Buffer> Engine<B> {
 
     /// The pipe of a frame of a known client; else [`UNKNOWN`].
     #[inline]
-    fn route(&self, direction: Direction, frame: &[u8], hint: Hint) -> u32 {
-        match hint {
-            Hint::None => self.route_by_headers(direction, frame),
-            Hint::Client { index, epoch } => self.route_by_hint(direction, frame, index, epoch),
+    fn route(&self, direction: Direction, frame: &[u8], label: Label<'_>) -> u32 {
+        match label.hint {
+            Hint::None => self.route_by_headers(direction, frame, label.pair),
+            Hint::Client { index, epoch } => {
+                self.route_by_hint(direction, frame, label.pair, (index, epoch))
+            }
             Hint::Key(key) => self.route_by_key(direction, frame, key),
             Hint::Reject => UNKNOWN,
         }
@@ -52,13 +60,19 @@ impl<B: Buffer> Engine<B> {
 
     /// The pipe of the client that the hint names, if it is current.
     #[inline(never)]
-    fn route_by_hint(&self, direction: Direction, frame: &[u8], index: u32, epoch: u16) -> u32 {
+    fn route_by_hint(
+        &self,
+        direction: Direction,
+        frame: &[u8],
+        pair: u8,
+        (index, epoch): (u32, u16),
+    ) -> u32 {
         let is_frame = (ETHERNET..=self.limits.frame as usize).contains(&frame.len());
         let is_current = epoch == self.epoch && epoch != 0;
         if is_frame && is_current && (index as usize) < self.clients() {
             pipe_id(index, direction)
         } else {
-            self.route_by_headers(direction, frame)
+            self.route_by_headers(direction, frame, pair)
         }
     }
 
@@ -72,10 +86,10 @@ impl<B: Buffer> Engine<B> {
     }
 
     #[inline]
-    fn route_by_headers(&self, direction: Direction, frame: &[u8]) -> u32 {
+    fn route_by_headers(&self, direction: Direction, frame: &[u8], pair: u8) -> u32 {
         match classify(frame, direction) {
             Class::Client(key) if frame.len() <= self.limits.frame as usize => {
-                let key = self.owner(key, direction, frame);
+                let key = self.owner(key, direction, frame, pair);
                 self.index.get(key).map_or(UNKNOWN, |client| pipe_id(client, direction))
             }
             _ => UNKNOWN,
@@ -88,9 +102,9 @@ impl<B: Buffer> Engine<B> {
         &mut self,
         direction: Direction,
         frame: &[u8],
-        hint: Hint,
+        label: Label<'_>,
     ) -> Result<u32, DropReason> {
-        if hint == Hint::Reject {
+        if label.hint == Hint::Reject {
             return Err(DropReason::Rejected);
         }
         let client = match classify(frame, direction) {
@@ -101,9 +115,9 @@ impl<B: Buffer> Engine<B> {
                 DEFAULT
             }
             Class::Client(key) => {
-                let key = match hint {
+                let key = match label.hint {
                     Hint::Key(key) => key,
-                    _ => self.owner(key, direction, frame),
+                    _ => self.owner(key, direction, frame, label.pair),
                 };
                 match self.index.get(key) {
                     Some(id) => id,
@@ -131,7 +145,7 @@ impl<B: Buffer> Engine<B> {
         label: Label<'_>,
     ) {
         self.now = self.now.max(at);
-        let id = self.route(direction, frame, label.hint);
+        let id = self.route(direction, frame, label);
         self.take_in(id, direction, Frame::Bytes(frame), label);
     }
 
@@ -150,7 +164,6 @@ impl<B: Buffer> Engine<B> {
         hint: Hint,
     ) {
         self.now = self.now.max(at);
-        let hinted = |label: Hint| if hint == Hint::None { label } else { hint };
         for part in burst.chunks_mut(BURST) {
             // First the pipes, then the tails of their queues: each step prefetches for
             // the next one. Of consecutive frames of one pipe only the first needs that.
@@ -158,7 +171,7 @@ impl<B: Buffer> Engine<B> {
             let mut last = UNKNOWN;
             for (id, buffer) in ids.iter_mut().zip(&*part) {
                 let Some(b) = buffer else { continue };
-                *id = self.route(direction, b.bytes(), hinted(b.label().hint));
+                *id = self.route(direction, b.bytes(), b.label().hinted(hint));
                 if *id != last {
                     last = *id;
                     prefetch_lines(&self.slots, last as usize, usize::MAX);
@@ -176,8 +189,7 @@ impl<B: Buffer> Engine<B> {
             for (id, buffer) in ids.into_iter().zip(part) {
                 let Some(b) = buffer.as_ref() else { continue };
                 if b.bytes().len() > self.limits.copy_break as usize {
-                    let Label { hint, tag } = b.label();
-                    let hint = hinted(hint);
+                    let Label { hint, tag, tags_answer, pair } = b.label().hinted(hint);
                     // The buffer that holds it may be taken.
                     let copy;
                     let tag = if tag.is_empty() {
@@ -186,11 +198,10 @@ impl<B: Buffer> Engine<B> {
                         copy = Tag::new(tag);
                         &*copy
                     };
-                    self.take_in(id, direction, Frame::Buffer(buffer), Label { hint, tag });
+                    let label = Label { hint, tag, tags_answer, pair };
+                    self.take_in(id, direction, Frame::Buffer(buffer), label);
                 } else {
-                    let Label { hint, tag } = b.label();
-                    let label = Label { hint: hinted(hint), tag };
-                    self.take_in(id, direction, Frame::Bytes(b.bytes()), label);
+                    self.take_in(id, direction, Frame::Bytes(b.bytes()), b.label().hinted(hint));
                 }
             }
         }
@@ -207,7 +218,7 @@ impl<B: Buffer> Engine<B> {
         let bytes = frame.bytes();
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         if id == UNKNOWN {
-            match self.pipe_of(direction, bytes, label.hint) {
+            match self.pipe_of(direction, bytes, label) {
                 Ok(known) => id = known,
                 Err(reason) => {
                     let bypass = pipe_id(BYPASS, direction);
@@ -219,11 +230,11 @@ impl<B: Buffer> Engine<B> {
             }
         }
         if id == pipe_id(BYPASS, Direction::Return) {
-            self.resolve(bytes);
+            self.resolve(bytes, label.pair);
         }
         self.catch_up(id);
         let pipe = &mut self.slots[id as usize].pipe;
-        if pipe.checks_mtu(len) && self.drop_above_mtu(id, direction, (bytes, len), label.tag) {
+        if pipe.checks_mtu(len) && self.drop_above_mtu(id, direction, (bytes, len), label) {
             return;
         }
         let pipe = &mut self.slots[id as usize].pipe;
@@ -244,19 +255,19 @@ impl<B: Buffer> Engine<B> {
         id: u32,
         direction: Direction,
         frame: (&[u8], u32),
-        tag: &[u8],
+        label: Label<'_>,
     ) -> bool {
         let mut answer = Answer::default();
         let (now, longest) = (self.now, self.limits.frame);
         let pipe = &mut self.slots[id as usize].pipe;
-        if !pipe.drop_above_mtu(&mut self.shared, now, frame, tag, longest, &mut answer) {
+        if !pipe.drop_above_mtu(&mut self.shared, now, frame, label, longest, &mut answer) {
             return false;
         }
         if !answer.is_empty() {
             let bypass = pipe_id(BYPASS, direction.opposite());
             self.catch_up(bypass);
             let pipe = &mut self.slots[bypass as usize].pipe;
-            pipe.generate(&mut self.shared, now, &answer);
+            pipe.generate(&mut self.shared, now, &answer, label.tag);
             self.reschedule(bypass);
         }
         true

@@ -63,10 +63,10 @@ impl<B: Buffer> Engine<B> {
 
     /// A frame that is not impaired came from the client side. If it resolves an address, that
     /// is a client from now on.
-    pub(super) fn resolve(&mut self, frame: &[u8]) {
+    pub(super) fn resolve(&mut self, frame: &[u8], pair: u8) {
         let Some(address) = resolved(frame) else { return };
         let direction = Direction::Return;
-        let key = self.owner(ClientKey::Ip(address), direction, frame);
+        let key = self.owner(ClientKey::Ip(address), direction, frame, pair);
         let is_new = self.index.get(key).is_none();
         // A reply without a free slot is not counted as unplaced: later packets of the client are.
         if is_new && self.may_be_made(key, direction) && self.has_slot(key) {

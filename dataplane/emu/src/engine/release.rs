@@ -34,6 +34,12 @@ pub trait Egress<B = NoBuffer> {
     /// out.
     fn offer(&mut self, departure: Departure<'_, B>) -> bool;
 
+    /// After a refusal: whether all frames of the direction will be refused. If not, other pipes'
+    /// frames are still offered.
+    fn is_full(&self, _direction: Direction) -> bool {
+        true
+    }
+
     /// The time at which the next frames are offered, to compute their lateness.
     /// `turn`, the time of the turn, unless there is a clock.
     fn now(&mut self, turn: Instant) -> Instant {
@@ -99,7 +105,7 @@ impl<B: Buffer> Engine<B> {
                 };
                 let Some((frame, tagged, len)) = pipe.frame(&mut self.shared) else { break };
                 if !egress.offer(Departure { client: *client, direction, due, frame, tagged }) {
-                    refused[direction] = true;
+                    refused[direction] = egress.is_full(direction);
                     n -= 1;
                     break;
                 }

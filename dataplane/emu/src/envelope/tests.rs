@@ -15,6 +15,7 @@ const ROOM: Room = Room {
     capacity: 4_000_000_000,
     workers: 1,
     tag: 0,
+    unanswered: false,
 };
 
 /// The same in both directions: limited with a queue, or not limited.
@@ -226,7 +227,7 @@ proptest! {
     fn memory_need_is_monotone(
         plan in any_plan(), clients in any::<u32>(), port in any::<u64>(), frame in any::<u32>(),
     ) {
-        let room = Room { clients, port_bps: port, frame, capacity: 0, workers: 1, tag: 0 };
+        let room = Room { clients, port_bps: port, frame, capacity: 0, workers: 1, tag: 0, unanswered: false };
         let need = memory(&plan, room);
         let more = Room { clients: clients.saturating_add(1), ..room };
         prop_assert!(memory(&plan, more) >= need);

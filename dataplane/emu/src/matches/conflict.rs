@@ -52,8 +52,8 @@ impl<T: Copy + PartialEq> Table<T> {
     /// A match of this table, of any priority, that matches all frames of `rule`.
     #[must_use]
     pub fn covers(&self, rule: &Match) -> Option<(Match, T)> {
-        let pattern = rule.pattern().ok()?;
-        self.covering(rule, &pattern, 0).map(|by| (by.rule, by.target))
+        rule.check().ok()?;
+        self.covering(rule, &self.pattern(rule), 0).map(|by| (by.rule, by.target))
     }
 
     /// A match with a higher rank that matches all frames of `rule`.

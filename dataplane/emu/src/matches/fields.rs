@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use super::{Match, mask};
+use super::{MAX_PAIRS, Match, mask};
 use crate::classify::{ETHERNET, IPV4, IPV6, VLAN_TYPES, be16, host_v4, host_v6, payload};
 use crate::protocol::{
     AUTHENTICATION, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, MAX_EXTENSIONS, ROUTING, TCP, UDP,
@@ -42,6 +42,9 @@ const DSCP: Place = Place { word: 5, shift: 41, bits: 7 };
 const VERSION: Place = Place { word: 5, shift: 48, bits: 3 };
 /// 1 if the client's address is that of one host.
 const HOST: Place = Place { word: 5, shift: 51, bits: 1 };
+/// Number of the port pair in a table's matches; 0 for a pair that none of them has.
+const PAIR: Place = Place { word: 5, shift: 52, bits: 5 };
+const _: () = assert!(MAX_PAIRS < 1 << PAIR.bits);
 
 const PRESENT_PROTOCOL: u64 = 1 << 8;
 const PRESENT_DSCP: u64 = 1 << 6;
@@ -74,6 +77,14 @@ impl Fields {
             _ => None,
         };
         fields
+    }
+
+    /// With the number of its port pair in the table that it is looked up in.
+    #[inline]
+    #[must_use]
+    pub(crate) fn from_pair(mut self, number: u8) -> Self {
+        self.put(PAIR, number.into());
+        self
     }
 
     #[inline]
@@ -214,8 +225,8 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern of a valid match.
-    pub fn of(of: &Match) -> Self {
+    /// The pattern of a valid match, with the number of its port pair.
+    pub fn of(of: &Match, pair: Option<u8>) -> Self {
         let mut pattern = Self::default();
         pattern.require(VLAN, of.vlan.map(u64::from));
         pattern.require(INNER_VLAN, of.inner_vlan.map(u64::from));
@@ -229,6 +240,7 @@ impl Pattern {
         }
         pattern.require(PROTOCOL, of.protocol.map(|p| PRESENT_PROTOCOL | u64::from(p)));
         pattern.require(DSCP, of.dscp.map(|dscp| PRESENT_DSCP | u64::from(dscp)));
+        pattern.require(PAIR, pair.map(u64::from));
         if let Some(label) = of.flow_label {
             pattern.require(FLOW_LABEL, Some(label.into()));
             pattern.require(VERSION, Some(6));

@@ -8,7 +8,8 @@ use hashbrown::HashMap;
 
 use super::fields::{Fields, Pattern, WORDS, Words, and};
 use super::ranges::{MAX_LAYERS, Ranges};
-use super::{MAX_MATCHES, Match, MatchError};
+use super::{MAX_MATCHES, MAX_PAIRS, Match, MatchError, UnknownPair};
+use crate::client::ClientName;
 
 /// Maximum number of hash tables, and so of lookups per frame.
 pub const MAX_TABLES: usize = 256;
@@ -70,11 +71,21 @@ pub struct Table<T: PartialEq> {
     pub(super) ranges: [Ranges; 2],
     /// In the order of insertion. Lookups do not use it.
     pub(super) all: Vec<Inserted<T>>,
+    /// Port pairs that the matches name. The first one has the number 1 in patterns.
+    pairs: Vec<ClientName>,
+    /// These numbers, by the box's number of the pair; 0 for a pair that no match names.
+    numbers: [u8; MAX_PAIRS],
 }
 
 impl<T: PartialEq> Default for Table<T> {
     fn default() -> Self {
-        Self { tuples: Vec::new(), ranges: Default::default(), all: Vec::new() }
+        Self {
+            tuples: Vec::new(),
+            ranges: Default::default(),
+            all: Vec::new(),
+            pairs: Vec::new(),
+            numbers: [0; MAX_PAIRS],
+        }
     }
 }
 
@@ -101,10 +112,17 @@ impl<T: Copy + PartialEq> Table<T> {
     /// # Errors
     /// If the match is not valid, or the table is full. The table must not be used then.
     pub fn insert(&mut self, rule: Match, target: T) -> Result<Option<T>, MatchError> {
-        let pattern = rule.pattern()?;
+        rule.check()?;
         if self.all.len() == MAX_MATCHES {
             return Err(MatchError::Full);
         }
+        if let Some(name) = rule.port_pair.filter(|name| !self.pairs.contains(name)) {
+            if self.pairs.len() == MAX_PAIRS {
+                return Err(MatchError::Pairs(name));
+            }
+            self.pairs.push(name);
+        }
+        let pattern = self.pattern(&rule);
         let (mut layers, mut numbers) = ([None; 2], [0; 2]);
         for (side, ports) in [rule.port, rule.remote_port].into_iter().enumerate() {
             if let Some(ports) = ports {
@@ -135,6 +153,40 @@ impl<T: Copy + PartialEq> Table<T> {
         }
         self.all.push(Inserted { rule, pattern, target });
         Ok(None)
+    }
+
+    /// The pattern of a valid match. A pair that no match names has the number of none of them.
+    pub(super) fn pattern(&self, rule: &Match) -> Pattern {
+        Pattern::of(rule, rule.port_pair.map(|name| self.number(name)))
+    }
+
+    /// The number in patterns of a pair; 0 if no match names it.
+    fn number(&self, name: ClientName) -> u8 {
+        // There are at most MAX_PAIRS.
+        self.pairs.iter().position(|pair| *pair == name).map_or(0, |place| place as u8 + 1)
+    }
+
+    /// Sets the names of the box's port pairs, by number. Without them, no frame meets a match with
+    /// a pair.
+    ///
+    /// # Errors
+    /// The first pair of a match that the box does not have; nothing has changed then.
+    pub fn set_pairs(&mut self, names: &[ClientName]) -> Result<(), UnknownPair> {
+        if let Some(name) = self.pairs.iter().find(|name| !names.contains(name)) {
+            return Err(UnknownPair { name: *name, pairs: names.to_vec() });
+        }
+        let mut numbers = [0; MAX_PAIRS];
+        for (number, name) in numbers.iter_mut().zip(names) {
+            *number = self.number(*name);
+        }
+        self.numbers = numbers;
+        Ok(())
+    }
+
+    /// The number of one of the box's port pairs for [`Fields::from_pair`].
+    #[inline]
+    pub(crate) fn pair(&self, pair: u8) -> u8 {
+        self.numbers.get(usize::from(pair)).copied().unwrap_or(0)
     }
 
     /// The target of the match that applies to a frame.

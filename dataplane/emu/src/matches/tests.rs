@@ -35,9 +35,23 @@ struct Made {
     authenticated: bool,
     /// In units of 8 bytes; none without a fragment header.
     fragment: Option<u16>,
+    /// Index into [`PAIRS`].
+    pair: u8,
+}
+
+/// Names of the box's port pairs.
+const PAIRS: [&str; 3] = ["b", "c", "a"];
+
+fn pairs() -> Vec<ClientName> {
+    PAIRS.iter().map(|name| name.parse().unwrap()).collect()
 }
 
 impl Made {
+    /// As a table with the pairs of the box looks it up.
+    fn fields(&self, table: &Table<usize>) -> Fields {
+        Fields::of(&self.frame(), self.direction).from_pair(table.pair(self.pair))
+    }
+
     fn by_direction<T>(&self, client: T, remote: T) -> (T, T) {
         match self.direction {
             Direction::Forward => (remote, client),
@@ -126,7 +140,7 @@ impl Made {
 
     fn meets(&self, rule: &Match) -> bool {
         let Match { priority: _, vlan, inner_vlan, mac, prefix, remote_prefix, .. } = *rule;
-        let Match { protocol, port, remote_port, dscp, flow_label, .. } = *rule;
+        let Match { protocol, port, remote_port, dscp, flow_label, port_pair, .. } = *rule;
         let range = |of: Option<Ports>, side: usize| {
             of.is_none_or(|of| {
                 self.ports().is_some_and(|ports| (of.first..=of.last).contains(&ports[side]))
@@ -144,6 +158,7 @@ impl Made {
             && range(remote_port, 1)
             && dscp.is_none_or(|dscp| dscp == self.dscp)
             && flow_label.is_none_or(|label| self.client.is_ipv6() && label == self.flow_label)
+            && port_pair.is_none_or(|name| name == pairs()[usize::from(self.pair)])
     }
 }
 
@@ -198,6 +213,7 @@ fn covers(by: &Match, rule: &Match) -> bool {
         && ports(by.remote_port, rule.remote_port)
         && same(by.dscp, rule.dscp)
         && same(by.flow_label, rule.flow_label)
+        && same(by.port_pair, rule.port_pair)
 }
 
 /// Whether a frame can match both, field by field.
@@ -224,6 +240,7 @@ fn overlap(a: &Match, b: &Match) -> bool {
         && ports(a.remote_port, b.remote_port)
         && same(a.dscp, b.dscp)
         && same(a.flow_label, b.flow_label)
+        && same(a.port_pair, b.port_pair)
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -252,9 +269,9 @@ fn rule() -> impl Strategy<Value = Match> {
     let link = (rarely(vec![1, 2]), rarely(vec![1, 2]), rarely(MACS.to_vec()));
     let sides = (rarely(nets.clone()), rarely(nets), rarely(ports.clone()), rarely(ports));
     let protocol = prop::option::weighted(0.5, select(vec![TCP, UDP, ICMP, 47]));
-    let ip = (protocol, rarely(vec![0, 10, 46]), rarely(vec![0, 5]));
+    let ip = (protocol, rarely(vec![0, 10, 46]), rarely(vec![0, 5]), rarely(pairs()));
     (0_u32..3, link, sides, ip).prop_map(
-        |(priority, (vlan, inner_vlan, mac), sides, (protocol, dscp, flow_label))| {
+        |(priority, (vlan, inner_vlan, mac), sides, (protocol, dscp, flow_label, port_pair))| {
             let (prefix, remote_prefix, port, remote_port) = sides;
             Match {
                 priority,
@@ -268,6 +285,7 @@ fn rule() -> impl Strategy<Value = Match> {
                 remote_port,
                 dscp,
                 flow_label,
+                port_pair,
             }
         },
     )
@@ -282,10 +300,10 @@ fn made() -> impl Strategy<Value = Made> {
     let upper = (select(vec![TCP, UDP, ICMP, 47]), [port.clone(), port]);
     let ip = (select(vec![0_u8, 10, 46, 63]), select(vec![0_u32, 5, 0xf_ffff]));
     let fragment = prop::option::weighted(0.3, 0_u16..3);
-    let rest = (any::<bool>(), 0_usize..6, any::<bool>(), fragment);
+    let rest = (any::<bool>(), 0_usize..6, any::<bool>(), fragment, 0_u8..3);
     (link, sides, upper, ip, rest).prop_map(
         |((vlans, mac), (client, remote), (protocol, ports), (dscp, flow_label), rest)| {
-            let (forward, extensions, authenticated, fragment) = rest;
+            let (forward, extensions, authenticated, fragment, pair) = rest;
             let direction = if forward { Direction::Forward } else { Direction::Return };
             Made {
                 direction,
@@ -300,6 +318,7 @@ fn made() -> impl Strategy<Value = Made> {
                 extensions,
                 authenticated,
                 fragment,
+                pair,
             }
         },
     )
@@ -310,7 +329,7 @@ fn table(rules: &[Match]) -> (Table<usize>, Vec<(Match, usize)>) {
     let (mut table, mut all) = (Table::default(), Vec::<(Match, usize)>::new());
     for (n, rule) in rules.iter().enumerate() {
         // An invalid rule leaves the table as it was.
-        if rule.pattern().is_err() {
+        if rule.check().is_err() {
             assert!(table.insert(*rule, n).is_err());
             continue;
         }
@@ -322,6 +341,7 @@ fn table(rules: &[Match]) -> (Table<usize>, Vec<(Match, usize)>) {
         }
     }
     assert_eq!(table.len(), all.len());
+    table.set_pairs(&pairs()).unwrap();
     (table, all)
 }
 
@@ -334,7 +354,7 @@ proptest! {
         let (table, all) = table(&rules);
         for made in frames {
             let met: Vec<_> = all.iter().filter(|(rule, _)| made.meets(rule)).collect();
-            let found = table.get(&Fields::of(&made.frame(), made.direction));
+            let found = table.get(&made.fields(&table));
             let Some(best) = met.iter().map(|(rule, _)| precedence(rule)).max() else {
                 prop_assert_eq!(found, None, "{:?}", made);
                 continue;
@@ -440,6 +460,7 @@ fn udp() -> Made {
         extensions: 0,
         authenticated: false,
         fragment: None,
+        pair: 0,
     }
 }
 
@@ -449,6 +470,41 @@ fn get(rules: &[Match], made: &Made) -> Option<usize> {
         assert_eq!(table.insert(*rule, n).unwrap(), None);
     }
     table.get(&Fields::of(&made.frame(), made.direction))
+}
+
+#[test]
+fn pair_of_a_match_is_found_by_name() {
+    let [b, c, a] = pairs()[..] else { unreachable!() };
+    let of = |name| Match { port_pair: Some(name), ..Match::default() };
+    let mut table = Table::default();
+    for (n, name) in [a, b].into_iter().enumerate() {
+        assert_eq!(table.insert(of(name), n).unwrap(), None);
+    }
+    let from = |table: &Table<usize>, pair| table.get(&Made { pair, ..udp() }.fields(table));
+    // Before the names are known, and by numbers that no pair has.
+    assert_eq!((from(&table, 0), from(&table, 200)), (None, None));
+    table.set_pairs(&[b, c, a]).unwrap();
+    assert_eq!([0, 1, 2, 3].map(|pair| from(&table, pair)), [Some(1), None, Some(0), None]);
+    for (known, message) in [
+        (&[b, c][..], "there is no port pair `a`: this box has b, c"),
+        (&[], "there is no port pair `a`: the only pair of this box has no name"),
+    ] {
+        assert_eq!(table.set_pairs(known).unwrap_err().to_string(), message);
+    }
+    assert_eq!(from(&table, 2), Some(0), "a refused change changes nothing");
+    assert_eq!(of(a).to_string(), "match {port_pair a}");
+}
+
+#[test]
+fn more_names_of_pairs_than_a_box_can_have_are_refused() {
+    let mut table = Table::default();
+    let mut insert = |n: usize| {
+        let port_pair = Some(format!("p{n}").parse().unwrap());
+        table.insert(Match { port_pair, ..Match::default() }, n)
+    };
+    assert!((0..MAX_PAIRS).all(|n| insert(n) == Ok(None)));
+    let error = insert(MAX_PAIRS).unwrap_err().to_string();
+    assert_eq!(error, "port_pair p16 is one more than the 16 pairs that a box can have");
 }
 
 #[test]

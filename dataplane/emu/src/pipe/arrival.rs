@@ -4,7 +4,7 @@
 use crate::aqm::Verdict;
 use crate::duplicate::Duplicate;
 use crate::ecn;
-use crate::frame::{Buffer, Frame};
+use crate::frame::{Buffer, Frame, Label};
 use crate::mtu::Answer;
 use crate::observe::Event;
 use crate::stats::DropReason;
@@ -56,32 +56,38 @@ impl Pipe {
     /// Drops a frame that arrives at `at` if its packet is above the MTU, and writes the answer for
     /// its sender, of up to `longest` bytes. Returns whether it was dropped.
     ///
-    /// A frame with a tag is not answered: the answer would need a tag of the other direction, and
-    /// the core does not know what is in it.
+    /// A frame with a tag is not answered unless its label says that an answer gets the same one: the
+    /// core does not know what is in it.
     pub fn drop_above_mtu<B: Buffer>(
         &mut self,
         shared: &mut Shared<B>,
         at: Instant,
         frame: (&[u8], u32),
-        tag: &[u8],
+        label: Label<'_>,
         longest: u32,
         answer: &mut Answer,
     ) -> bool {
         let Some(mtu) = self.cold.mtu.as_mut().filter(|mtu| mtu.is_exceeded(frame.0)) else {
             return false;
         };
-        if tag.is_empty() {
+        if label.tag.is_empty() || label.tags_answer {
             mtu.answer(at, frame.0, longest, answer);
         }
-        self.reject(shared, at, DropReason::Mtu, frame, tag);
+        self.reject(shared, at, DropReason::Mtu, frame, label.tag);
         true
     }
 
-    /// A frame that the link made enters at `at`.
-    pub fn generate<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant, frame: &[u8]) {
+    /// A frame that the link made enters at `at` with `tag`.
+    pub fn generate<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        at: Instant,
+        frame: &[u8],
+        tag: &[u8],
+    ) {
         let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         self.cold.generated.add(len);
-        self.take_in(shared, at, Frame::Bytes(frame), len, &[]);
+        self.take_in(shared, at, Frame::Bytes(frame), len, tag);
     }
 
     /// A counted frame is enqueued or dropped.

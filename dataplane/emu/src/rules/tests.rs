@@ -49,7 +49,7 @@ fn frame(source: IpAddr, vlan: Option<u16>) -> Vec<u8> {
 
 fn owner(rules: &Rules, frame: &[u8], direction: Direction) -> String {
     let Class::Client(key) = classify(frame, direction) else { return "none".into() };
-    rules.owner(key, frame, direction).to_string()
+    rules.owner(key, frame, direction, 0).to_string()
 }
 
 fn of(rules: &Rules, source: &str, vlan: Option<u16>) -> String {
@@ -275,7 +275,7 @@ proptest! {
         let direction = if forward { Direction::Forward } else { Direction::Return };
         let rules = rules(&[(Rule::Vlan(1), "v"), (Rule::Mac([0; 6]), "m"), (prefix("::/0"), "s")]);
         for key in [ClientKey::Default, ClientKey::Ip(IpAddr::from([1, 2, 3, 4]))] {
-            let _ = rules.owner(key, &frame, direction);
+            let _ = rules.owner(key, &frame, direction, 0);
         }
     }
 }
