@@ -7,7 +7,8 @@
 //! ```
 //!
 //! All addresses are in one subnet, because the emulator is a bump in the wire. The clients share an
-//! interface; to the emulator each address is one client.
+//! interface; to the emulator each address is one client. A second port pair has two hosts of its
+//! own with the same addresses, on `wan1` and `sat1`.
 //!
 //! Offloads are disabled at the ends of the pairs. Otherwise frames above the MTU and incomplete
 //! checksums would reach the emulator, which does not happen on a real cable.
@@ -39,6 +40,8 @@ pub const CLIENT_INTERFACE: &str = "cli0";
 pub const WAN_INTERFACE: &str = "wan0";
 /// Interface of the emulator that faces the clients.
 pub const SAT_INTERFACE: &str = "sat0";
+/// Interfaces of the second port pair: of its hosts and of the emulator, each server first.
+const SECOND: [[&str; 2]; 2] = [["srv1", "cli1"], ["wan1", "sat1"]];
 
 /// Limit of TCP buffers in SAT20, in bytes.
 const TCP_BUFFER: u32 = 60_000_000;
@@ -68,6 +71,8 @@ pub struct Options {
     pub adaptive: bool,
     /// `--max-clients` of the dataplane; its default if absent.
     pub max_clients: Option<u16>,
+    /// Two port pairs, `a` and `b`, each with its own server and clients.
+    pub two_pairs: bool,
     pub linkd: Vec<String>,
 }
 
@@ -82,6 +87,7 @@ impl Default for Options {
             workers: 1,
             adaptive: false,
             max_clients: None,
+            two_pairs: false,
             linkd: Vec::new(),
         }
     }
@@ -95,6 +101,8 @@ pub struct Testbed {
     ended: Vec<String>,
     server: Namespace,
     client: Namespace,
+    /// Server and client of the second port pair.
+    second: Option<[Namespace; 2]>,
     emulator: Namespace,
     directory: Directory,
     binaries: Option<Binaries>,
@@ -118,6 +126,7 @@ impl Testbed {
             ended: Vec::new(),
             server: Namespace::new("server")?,
             client: Namespace::new("client")?,
+            second: None,
             emulator: Namespace::new("emulator")?,
             directory: Directory::new()?,
             binaries,
@@ -129,6 +138,16 @@ impl Testbed {
         let addresses: Vec<_> = bed.client_addresses();
         address(&bed.server, SERVER_INTERFACE, &[SERVER])?;
         address(&bed.client, CLIENT_INTERFACE, &addresses)?;
+        if bed.options.two_pairs {
+            let hosts = [Namespace::new("server-b")?, Namespace::new("client-b")?];
+            let [near, far] = SECOND;
+            for (host, (near, far)) in hosts.iter().zip(near.into_iter().zip(far)) {
+                bed.connect(host, near, far)?;
+            }
+            address(&hosts[0], near[0], &[SERVER])?;
+            address(&hosts[1], near[1], &addresses)?;
+            bed.second = Some(hosts);
+        }
         match bed.options.middle {
             Middle::Bridge => bed.bridge()?,
             Middle::Emulator => {
@@ -148,6 +167,12 @@ impl Testbed {
     #[must_use]
     pub fn client(&self) -> &Namespace {
         &self.client
+    }
+
+    /// Server and client of the second port pair, if there is one.
+    #[must_use]
+    pub fn second(&self) -> Option<&[Namespace; 2]> {
+        self.second.as_ref()
     }
 
     #[must_use]
@@ -200,9 +225,10 @@ impl Testbed {
 
     /// Command line of the dataplane of this bed.
     pub fn own_dataplane_command(&self) -> Result<Command> {
+        let pair = if self.options.two_pairs { ".a" } else { "" };
         let mut command = self.dataplane_command(
-            &format!("wan=net_af_packet,iface={WAN_INTERFACE}"),
-            &format!("client=net_af_packet,iface={SAT_INTERFACE}"),
+            &format!("wan{pair}=net_af_packet,iface={WAN_INTERFACE}"),
+            &format!("client{pair}=net_af_packet,iface={SAT_INTERFACE}"),
             &[
                 "--socket",
                 &self.dataplane_socket().display().to_string(),
@@ -220,6 +246,11 @@ impl Testbed {
                 "json",
             ],
         )?;
+        if self.options.two_pairs {
+            let [wan, client] = SECOND[1];
+            command.arg("--port").arg(format!("wan.b=net_af_packet,iface={wan}"));
+            command.arg("--port").arg(format!("client.b=net_af_packet,iface={client}"));
+        }
         if let Some(most) = self.options.max_clients {
             command.arg("--max-clients").arg(most.to_string());
         }

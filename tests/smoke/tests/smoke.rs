@@ -67,6 +67,8 @@ const TESTS: &[Test] = tests! {
     Once RealTime Programs links::links_of_two_workers_conserve_packets,
     Once RealTime Programs links::flow_classes_by_port_and_dscp_have_their_own_delay,
     Once Patient Programs links::links_return_after_restarts,
+    Once RealTime Programs pairs::each_pair_has_its_own_link_and_hosts,
+    Once RealTime Programs pairs::two_workers_keep_pairs_apart,
     Once RealTime Programs workers::two_workers_emulate_one_link,
     Once RealTime Programs model::outages_and_losses_match_core,
     OnlyLong RealTime Programs model::outages_slow_cubic_less_than_equal_loss_per_packet,

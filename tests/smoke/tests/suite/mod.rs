@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod model;
 pub mod mtu;
 pub mod overload;
+pub mod pairs;
 pub mod ports;
 pub mod refusal;
 pub mod restart;
