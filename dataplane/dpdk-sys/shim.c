@@ -290,3 +290,23 @@ lke_mbuf_insert_vlan(struct rte_mbuf **mbuf)
 {
 	return rte_vlan_insert(mbuf);
 }
+
+int
+lke_mbuf_take_vlan(struct rte_mbuf *mbuf)
+{
+	if (!(mbuf->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED)) {
+		const size_t tagged = sizeof(struct rte_ether_hdr) + sizeof(struct rte_vlan_hdr);
+
+		if (mbuf->data_len < tagged || rte_vlan_strip(mbuf) != 0)
+			return -1;
+	}
+	mbuf->ol_flags &= ~(RTE_MBUF_F_RX_VLAN | RTE_MBUF_F_RX_VLAN_STRIPPED);
+	return mbuf->vlan_tci;
+}
+
+int
+lke_mbuf_push_vlan(struct rte_mbuf **mbuf, uint16_t tci)
+{
+	(*mbuf)->vlan_tci = tci;
+	return rte_vlan_insert(mbuf);
+}

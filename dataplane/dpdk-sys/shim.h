@@ -112,5 +112,9 @@ int lke_mbuf_refill(struct rte_mbuf *mbuf, const uint8_t *frame, size_t len);
 size_t lke_mbuf_copy_out(const struct rte_mbuf *mbuf, uint8_t *out, size_t len);
 /* Writes vlan_tci into the frame as an 802.1Q tag and clears the stripped flag. */
 int lke_mbuf_insert_vlan(struct rte_mbuf **mbuf);
+/* Takes the outer 802.1Q tag off, stripped or not. Returns it, or -1 without one. */
+int lke_mbuf_take_vlan(struct rte_mbuf *mbuf);
+/* Puts an 802.1Q tag before all others. */
+int lke_mbuf_push_vlan(struct rte_mbuf **mbuf, uint16_t tci);
 
 #endif

@@ -133,6 +133,25 @@ impl Mbuf {
         unsafe { dpdk_sys::lke_mbuf_insert_vlan(&raw mut raw) == 0 }
     }
 
+    /// Takes off the outer 802.1Q tag, whether the port has stripped it or not, and returns its 16 bits
+    /// (PCP, DEI and VLAN id). None if the frame has no such tag.
+    #[inline]
+    #[must_use]
+    pub fn take_vlan(&mut self) -> Option<u16> {
+        // SAFETY: the chain is valid and owned; only its first segment changes.
+        let tag = unsafe { dpdk_sys::lke_mbuf_take_vlan(self.0.as_ptr()) };
+        u16::try_from(tag).ok()
+    }
+
+    /// Puts an 802.1Q tag before all others. Returns false if there is no headroom.
+    #[inline]
+    #[must_use]
+    pub fn push_vlan(&mut self, tag: u16) -> bool {
+        let mut raw = self.0.as_ptr();
+        // SAFETY: the chain is valid and owned; rte_vlan_insert keeps the first segment.
+        unsafe { dpdk_sys::lke_mbuf_push_vlan(&raw mut raw, tag) == 0 }
+    }
+
     /// Replaces the content by `frame` and resets all metadata. Returns false without a change if
     /// the buffer is a chain or too small.
     #[inline]

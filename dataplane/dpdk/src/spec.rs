@@ -23,6 +23,8 @@ const JUMBO_SLOT: u32 = 16_384;
 const JUMBO_BLOCK: u32 = 65_536;
 /// Ethernet header and one VLAN tag.
 const FRAME_OVER_MTU: u32 = 18;
+/// IEEE 802.1Q: 0 is no VLAN, 4095 is reserved.
+const VLAN_IDS: std::ops::RangeInclusive<u16> = 1..=4094;
 
 /// A device and its driver arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub struct PortSpec {
     text: String,
     device: Device,
     arguments: Vec<(String, Option<String>)>,
+    /// Of `vlan=`, which is not for the driver.
+    vlan: Option<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +97,18 @@ impl PortSpec {
     pub fn argument(&self, key: &str) -> Option<&str> {
         let found = self.arguments.iter().find(|(name, _)| name == key)?;
         Some(found.1.as_deref().unwrap_or(""))
+    }
+
+    /// Id of the VLAN that the port is on its device; none if it is the whole device.
+    #[must_use]
+    pub const fn vlan(&self) -> Option<u16> {
+        self.vlan
+    }
+
+    /// Whether both are the same device with the same arguments, but for the VLAN.
+    #[must_use]
+    pub fn shares_device(&self, other: &Self) -> bool {
+        (&self.device, &self.arguments) == (&other.device, &other.arguments)
     }
 
     /// The kernel interface that the port uses, if any.
@@ -230,7 +246,17 @@ impl FromStr for PortSpec {
             }
             arguments.push((key.to_owned(), value));
         }
-        let spec = Self { text: text.to_owned(), device, arguments };
+        let mut vlan = None;
+        if let Some(place) = arguments.iter().position(|(key, _)| key == "vlan") {
+            let (_, value) = arguments.remove(place);
+            let id = value.as_ref().and_then(|value| value.parse().ok());
+            let Some(id) = id.filter(|id| VLAN_IDS.contains(id)) else {
+                let value = value.unwrap_or_default();
+                return Err(bad(&format!("`vlan={value}` has to be a number from 1 to 4094")));
+            };
+            vlan = Some(id);
+        }
+        let spec = Self { text: text.to_owned(), device, arguments, vlan };
         let wants_iface = matches!(spec.driver(), Some("net_af_packet" | "net_af_xdp"));
         if wants_iface && spec.argument("iface").is_none_or(str::is_empty) {
             return Err(bad("the driver needs the interface: `iface=NAME`"));
@@ -397,6 +423,21 @@ mod tests {
     #[test]
     fn commas_in_brackets_do_not_split() {
         assert_eq!(spec("net_x0,q=[0,2],b=1").argument("q"), Some("[0,2]"));
+    }
+
+    #[test]
+    fn vlan_is_not_for_the_driver() {
+        let port = spec("net_af_packet,vlan=100,iface=v0");
+        assert_eq!((port.vlan(), port.iface()), (Some(100), Some("v0")));
+        assert_eq!(port.device("wan", None), spec("net_af_packet,iface=v0").device("wan", None));
+        assert!(port.shares_device(&spec("net_af_packet,iface=v0,vlan=7")));
+        assert!(!port.shares_device(&spec("net_af_packet,iface=v1,vlan=100")));
+        assert_eq!(spec("01:00.0,vlan=4094").pci_allow().unwrap(), "0000:01:00.0");
+        for vlan in ["0", "4095", "65537", "x", ""] {
+            let error = format!("net_null0,vlan={vlan}").parse::<PortSpec>().unwrap_err();
+            let rule = format!("`vlan={vlan}` has to be a number from 1 to 4094");
+            assert!(error.to_string().contains(&rule), "{error}");
+        }
     }
 
     #[test]

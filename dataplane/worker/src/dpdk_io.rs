@@ -29,8 +29,8 @@ pub const GIVE_UP_AFTER: Nanos = Nanos::from_millis(100);
 const ADDRESSES: usize = 12;
 
 /// Frames on their way into a port's driver.
-struct Stage {
-    queue: TxQueue,
+#[derive(Default)]
+pub(crate) struct Stage {
     frames: MbufBurst,
     dropped: u64,
     /// Since when the driver has refused the staged frames.
@@ -38,11 +38,11 @@ struct Stage {
 }
 
 impl Stage {
-    fn flush(&mut self, now: Instant) {
+    pub(crate) fn flush(&mut self, queue: &mut TxQueue, now: Instant) {
         if self.frames.is_empty() {
             return;
         }
-        if self.queue.burst(&mut self.frames) > 0 || self.frames.is_empty() {
+        if queue.burst(&mut self.frames) > 0 || self.frames.is_empty() {
             self.refused = None;
         } else if now.since(*self.refused.get_or_insert(now)) >= GIVE_UP_AFTER {
             self.refused = None;
@@ -53,6 +53,58 @@ impl Stage {
                 let _ = rest.push(frame);
             }
             self.frames = rest;
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.frames.is_full()
+    }
+
+    /// Stages a frame, or drops it if it is too long for the interface. False without room.
+    pub(crate) fn take(&mut self, mbuf: Mbuf, queue: &TxQueue) -> bool {
+        if !queue.takes(&mbuf) {
+            return self.lose();
+        }
+        self.frames.push(mbuf).is_ok()
+    }
+
+    /// Drops a frame that is not staged, which counts as taken.
+    pub(crate) fn lose(&mut self) -> bool {
+        self.dropped += 1;
+        true
+    }
+
+    pub(crate) fn frames(&self) -> &[Mbuf] {
+        self.frames.as_slice()
+    }
+
+    pub(crate) fn counters(&self) -> EgressCounters {
+        EgressCounters { staged: self.frames.len() as u64, dropped: self.dropped }
+    }
+}
+
+/// A worker's buffers to send from.
+pub(crate) struct Buffers {
+    pub(crate) pool: Mempool,
+    /// Buffers of frames that were copied; leaving frames are copied into
+    /// them, which saves the way through the pool.
+    pub(crate) spare: MbufBurst,
+}
+
+impl Buffers {
+    pub(crate) fn new(pool: Mempool) -> Self {
+        Self { pool, spare: MbufBurst::new() }
+    }
+
+    /// A leaving frame in a buffer; none if there is no buffer.
+    #[inline]
+    pub(crate) fn hold(&mut self, frame: Frame<'_, Mbuf>) -> Option<Mbuf> {
+        match frame {
+            Frame::Bytes(bytes) => {
+                let spare = self.spare.pop().and_then(|mut m| m.refill(bytes).then_some(m));
+                spare.or_else(|| self.pool.alloc(bytes))
+            }
+            Frame::Buffer(buffer) => buffer.take(),
         }
     }
 }
@@ -89,12 +141,9 @@ pub struct DpdkIo<S = RxQueue> {
     /// By the direction that comes in there.
     ingress: ByDirection<S>,
     /// By the direction that leaves there.
-    egress: ByDirection<Stage>,
-    pool: Mempool,
+    egress: ByDirection<(TxQueue, Stage)>,
+    buffers: Buffers,
     received: MbufBurst,
-    /// Buffers of frames that were copied; leaving frames are copied into
-    /// them, which saves the way through the pool.
-    spare: MbufBurst,
     /// For frames that came in pieces; one byte more than any frame that passes, so
     /// that a longer one is still seen as too long.
     scratch: Vec<u8>,
@@ -114,13 +163,11 @@ impl<S: Source> DpdkIo<S> {
     /// ports receive.
     #[must_use]
     pub fn new(wan: PortQueues<S>, client: PortQueues<S>, pool: Mempool, waiter: Waiter) -> Self {
-        let stage = |queue| Stage { queue, frames: MbufBurst::new(), dropped: 0, refused: None };
         Self {
             ingress: ByDirection([wan.rx, client.rx]),
-            egress: ByDirection([stage(client.tx), stage(wan.tx)]),
-            pool,
+            egress: ByDirection([(client.tx, Stage::default()), (wan.tx, Stage::default())]),
+            buffers: Buffers::new(pool),
             received: MbufBurst::new(),
-            spare: MbufBurst::new(),
             scratch: vec![0; MAX_FRAME as usize + 1],
             waiter,
             now: Instant::ZERO,
@@ -129,13 +176,13 @@ impl<S: Source> DpdkIo<S> {
 }
 
 /// Whether a frame is in one piece and has its VLAN tag in it.
-fn is_whole(mbuf: &Mbuf) -> bool {
+pub(crate) fn is_whole(mbuf: &Mbuf) -> bool {
     mbuf.segments() == 1 && mbuf.stripped_vlan().is_none()
 }
 
 /// Brings a frame into one piece, with its VLAN tag: in place if that goes, else in
 /// `scratch`.
-fn make_whole<'a>(mbuf: &mut Mbuf, scratch: &'a mut [u8]) -> Option<&'a [u8]> {
+pub(crate) fn make_whole<'a>(mbuf: &mut Mbuf, scratch: &'a mut [u8]) -> Option<&'a [u8]> {
     let tag = mbuf.stripped_vlan();
     let whole = mbuf.restore_vlan();
     if whole && mbuf.segments() == 1 {
@@ -164,8 +211,8 @@ impl<S: Source> PacketIo for DpdkIo<S> {
             }
             n += came;
             let now = clock.now();
-            let (scratch, pool) = (&mut self.scratch, &self.pool);
-            self.received.lend(&mut self.spare, |mut burst| {
+            let (scratch, Buffers { pool, spare }) = (&mut self.scratch, &mut self.buffers);
+            self.received.lend(spare, |mut burst| {
                 // Runs of whole frames, and between them those that are not.
                 while !burst.is_empty() {
                     let whole = |b: &Option<Mbuf>| b.as_ref().is_none_or(is_whole);
@@ -191,38 +238,26 @@ impl<S: Source> PacketIo for DpdkIo<S> {
     }
 
     fn transmit(&mut self, departure: Departure<'_, Mbuf>) -> bool {
-        let stage = &mut self.egress[departure.direction];
-        if stage.frames.is_full() {
-            stage.flush(self.now);
-            if stage.frames.is_full() {
+        let (queue, stage) = &mut self.egress[departure.direction];
+        if stage.is_full() {
+            stage.flush(queue, self.now);
+            if stage.is_full() {
                 return false;
             }
         }
-        let mbuf = match departure.frame {
-            Frame::Bytes(bytes) => {
-                let spare = self.spare.pop().and_then(|mut m| m.refill(bytes).then_some(m));
-                spare.or_else(|| self.pool.alloc(bytes))
-            }
-            Frame::Buffer(buffer) => buffer.take(),
-        };
-        let Some(mbuf) = mbuf else { return false };
-        if !stage.queue.takes(&mbuf) {
-            stage.dropped += 1;
-            return true;
-        }
-        stage.frames.push(mbuf).is_ok()
+        let Some(mbuf) = self.buffers.hold(departure.frame) else { return false };
+        stage.take(mbuf, queue)
     }
 
     fn flush(&mut self, now: Instant) {
         self.now = now;
-        for stage in &mut self.egress.0 {
-            stage.flush(now);
+        for (queue, stage) in &mut self.egress.0 {
+            stage.flush(queue, now);
         }
     }
 
     fn egress(&self, _pair: usize, direction: Direction) -> EgressCounters {
-        let stage = &self.egress[direction];
-        EgressCounters { staged: stage.frames.len() as u64, dropped: stage.dropped }
+        self.egress[direction].1.counters()
     }
 
     fn wait(&mut self, timeout: Duration) {

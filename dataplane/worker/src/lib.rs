@@ -9,6 +9,7 @@
 //! | `PacketIo` | for |
 //! |---|---|
 //! | [`dpdk_io::DpdkIo`] | real ports |
+//! | [`hairpin::HairpinIo`] | a real port with two VLANs |
 //! | [`sim::SimIo`] | recorded arrivals in virtual time |
 //! | [`distribute::Distributed`] | several workers, around any other |
 //! | [`paired::PairedIo`] | several port pairs, around one of any other for each |
@@ -22,6 +23,7 @@ pub mod command;
 pub mod distribute;
 pub mod dpdk_io;
 pub mod edge;
+pub mod hairpin;
 pub mod io;
 pub mod paired;
 pub mod run;

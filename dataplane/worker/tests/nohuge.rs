@@ -2,20 +2,23 @@
 //! The run loop over DPDK's own virtual ports, without hugepages: net_ring as `wan`,
 //! which gives back what it is sent, and net_null as `client`, which takes everything.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant as Wall};
 
 use crate::eal::eal;
-use dpdk::{Eal, Mempool, Port, PortConfig, StartedPort, TscClock, Waiter};
+use dpdk::{Eal, MbufBurst, Mempool, Port, PortConfig, RX_BURST, StartedPort, TscClock, Waiter};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Frame;
 use emu::links::MAIN;
 use emu::plan::Plan;
+use emu::stats::Count;
 use emu::tag::Tagged;
-use emu::units::{BitRate, Direction, Instant, Nanos};
+use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos};
 use worker::clock::Clock;
 use worker::command::{Report, channel};
-use worker::dpdk_io::{DpdkIo, PortQueues};
+use worker::dpdk_io::{DpdkIo, PortQueues, Source};
+use worker::hairpin::{HairpinIo, PairIo};
 use worker::io::{EgressCounters, PacketIo};
 use worker::paired::PairedIo;
 use worker::run::{Idle, Worker};
@@ -168,4 +171,124 @@ fn two_pairs_of_real_queues_are_kept_apart() {
     drop(ports);
     assert_eq!(pool.in_use(), 0);
     drop(guard);
+}
+
+/// Received frames that a test provides.
+struct Fed {
+    pool: Mempool,
+    frames: VecDeque<Vec<u8>>,
+}
+
+impl Source for Fed {
+    fn burst(&mut self, into: &mut MbufBurst) -> usize {
+        let n = self.frames.len().min(RX_BURST);
+        for frame in self.frames.drain(..n) {
+            assert!(into.push(self.pool.alloc(&frame).unwrap()).is_ok());
+        }
+        n
+    }
+}
+
+/// A frame behind tags of these types, priorities and VLANs.
+fn tagged(tags: &[[u8; 4]], frame: &[u8]) -> Vec<u8> {
+    [&frame[..12], &tags.concat(), &frame[12..]].concat()
+}
+
+#[test]
+fn hairpin_pair_exchanges_its_two_vlans() {
+    const WAN: [u8; 4] = [0x81, 0, 0, 100];
+    const CLIENT: [u8; 4] = [0x81, 0, 0, 200];
+    const INNER: [u8; 4] = [0x81, 0, 0, 7];
+    let eal = eal();
+    let pool = Mempool::new(&eal, "hairpin", 4095, 2048).unwrap();
+    let fed = |frames: Vec<Vec<u8>>| Fed { pool: pool.clone(), frames: frames.into() };
+    // Short and long frames, of which some stay in their buffers, and one with an inner tag.
+    let mut forward: Vec<Vec<u8>> = (0..100).map(frame).collect();
+    forward.push(tagged(&[INNER], &frame(3)));
+    let back: Vec<Vec<u8>> = (200..250).map(frame).collect();
+    let foreign = vec![
+        frame(1),
+        tagged(&[[0x81, 0, 0, 101]], &frame(2)),
+        tagged(&[[0x81, 0, 0, 0]], &frame(2)),
+        // Of another type, and with the VLAN only as the inner one.
+        tagged(&[[0x88, 0xa8, 0, 100]], &frame(3)),
+        tagged(&[INNER, WAN], &frame(4)),
+        vec![0x81; 17],
+        [&[2; 12][..], &WAN[..2]].concat(),
+    ];
+    // The priority of a frame does not matter.
+    let mut came: Vec<Vec<u8>> =
+        forward.iter().map(|f| tagged(&[[0x81, 0, 0xa0, 100]], f)).collect();
+    came.extend(back.iter().map(|f| tagged(&[CLIENT], f)));
+    came.extend(foreign.iter().cloned());
+    came.rotate_left(60);
+
+    let (port, queues) = open(&eal, "wan.h", "net_ring", &pool);
+    let mut out = queues.rx;
+    let port_queues = PortQueues { rx: fed(came), tx: queues.tx };
+    let hairpin = HairpinIo::new(port_queues, [100, 200], pool.clone(), Waiter::new());
+    let sides = hairpin.sides();
+    // A pair of two ports beside it.
+    let (wan, wan_queues) = open(&eal, "wan.two", "net_ring", &pool);
+    let (client, client_queues) = open(&eal, "client.two", "net_ring", &pool);
+    let mut client_out = client_queues.rx;
+    let wan_queues = PortQueues { rx: fed(vec![frame(9)]), tx: wan_queues.tx };
+    let client_queues = PortQueues { rx: fed(Vec::new()), tx: client_queues.tx };
+    let two = DpdkIo::new(wan_queues, client_queues, pool.clone(), Waiter::new());
+
+    let guard = eal.register_thread().unwrap();
+    let mut clock = TscClock::calibrate(Duration::from_millis(20));
+    let limits = Limits { copy_break: 1000, buffers: 64, ..Limits::copying(4 << 20, 4, 1514) };
+    let engine = Engine::new(limits, Plan::transparent(), Instant::ZERO).unwrap();
+    let (_handle, inbox) = channel(4);
+    let io = PairedIo::new(vec![PairIo::Two(two), PairIo::Hairpin(hairpin)]);
+    let mut worker = Worker::new(engine, io, clock, inbox, Idle::Busy);
+    let deadline = Wall::now() + Duration::from_secs(60);
+    let expected = forward.len() + back.len() + 1;
+    let (mut released, mut left) = (0, Vec::new());
+    let mut burst = MbufBurst::new();
+    while left.len() < expected - 1 {
+        released += worker.turn().released;
+        out.burst(&mut burst);
+        left.extend(burst.drain().map(|mbuf| mbuf.first_segment().to_vec()));
+        assert!(Wall::now() < deadline, "{released} frames released");
+    }
+    assert_eq!(released, expected);
+    let (to_client, to_wan): (Vec<_>, Vec<_>) =
+        left.into_iter().partition(|frame| frame[12..16] == CLIENT);
+    let with = |tag, frames: &[Vec<u8>]| -> Vec<_> {
+        frames.iter().map(|frame| tagged(&[tag], frame)).collect()
+    };
+    // Frames of several clients leave in any order.
+    assert_eq!(sorted(to_client), sorted(with(CLIENT, &forward)));
+    assert_eq!(sorted(to_wan), sorted(with(WAN, &back)));
+    client_out.burst(&mut burst);
+    assert_eq!(burst.as_slice()[0].first_segment(), frame(9));
+    assert_eq!(burst.len(), 1);
+    burst.clear();
+
+    let count = |frames: &[Vec<u8>]| Count {
+        packets: frames.len() as u64,
+        bytes: frames.iter().map(|f| f.len() as u64).sum(),
+    };
+    for (direction, frames) in [(Direction::Forward, &forward), (Direction::Return, &back)] {
+        assert_eq!(sides.received(direction), count(frames));
+        assert_eq!(sides.sent(direction), count(frames));
+    }
+    assert_eq!(sides.foreign(), foreign.len() as u64);
+    assert_eq!(port.counters().unwrap().tx_packets, expected as u64 - 1);
+    let mut report = Report::default();
+    worker.report(MAIN, Clock::now(&mut clock), false, &mut report);
+    assert!(report.snapshot.is_conserved());
+    assert_eq!(report.snapshot.total().received.packets, expected as u64);
+    assert_eq!(report.egress[1], ByDirection([EgressCounters::default(); 2]));
+    drop(worker);
+    drop((out, client_out, port, wan, client));
+    assert_eq!(pool.in_use(), 0);
+    drop(guard);
+}
+
+fn sorted(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    frames.sort();
+    frames
 }
