@@ -431,7 +431,7 @@ fn statistics_in_json_keep_their_keys() {
     let none = serde_json::json!({"packets": 0, "bytes": 0});
     let port = serde_json::json!({
         "name": "wan", "received": none, "sent": none,
-        "missed": 3, "transmit_dropped": 0, "staged": 0, "malformed": 0, "unplaced": 0,
+        "missed": 3, "transmit_dropped": 0, "staged": 0, "malformed": 0, "unplaced": 0, "foreign": 0,
         "link": "down", "link_mbps": null,
         "mtu": null, "faults": 0, "last_change": null, "unconfirmed": 0,
     });

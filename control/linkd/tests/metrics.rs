@@ -70,6 +70,7 @@ async fn a_scrape_says_what_the_dataplane_counted() {
         (r#"port_missed_packets_total{port="wan"}"#, 3.0),
         (r#"port_transmit_dropped_packets_total{port="client"}"#, 2.0),
         (r#"port_unplaced_packets_total{port="client"}"#, 9.0),
+        (r#"port_foreign_packets_total{port="client"}"#, 11.0),
         (r#"port_unconfirmed_packets_total{port="client"}"#, 7.0),
         (r#"port_faults_total{port="wan"}"#, 6.0),
         (r#"port_mtu_bytes{port="wan"}"#, 1500.0),

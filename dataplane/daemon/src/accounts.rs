@@ -27,6 +27,8 @@ pub struct PortAccount {
     pub sent: Count,
     /// Lost before the emulator saw them.
     pub missed: u64,
+    /// Frames of a hairpin pair's port that were of neither side.
+    pub foreign: u64,
     /// Taken by the driver and not sent.
     pub failed: u64,
     /// Its link now, if the driver tells.
@@ -93,6 +95,7 @@ pub fn merge(reports: &[Box<Report>], pairs: Vec<[PortAccount; 2]>) -> model::St
             received: Some(count(port.received)),
             sent: Some(count(port.sent)),
             missed: port.missed,
+            foreign: port.foreign,
             transmit_dropped: port.failed + egress(|it| it.dropped),
             staged: egress(|it| it.staged),
             malformed: first(|it| &it.malformed),

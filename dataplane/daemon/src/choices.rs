@@ -76,6 +76,21 @@ pub enum ChoiceError {
     /// Names of ports, or their number.
     #[error("{0}")]
     Pairs(#[from] PairsError),
+    /// A switch that is connected to two VLANs.
+    #[error(
+        "a hairpin pair behind a switch: the switch is connected to two ports; leave [switch] out of \
+         the box's file, or give each port its own device"
+    )]
+    HairpinBehind,
+    /// Both sides of a hairpin pair have one VLAN.
+    #[error("ports `{}` and `{}` have the same vlan={vlan}: give each its own", ports[0], ports[1])]
+    SameVlan { ports: [String; 2], vlan: u16 },
+    /// One port of a pair is a VLAN, or both of different devices.
+    #[error(
+        "ports `{}` and `{}` are no hairpin pair: with vlan=, both ports are the same device with the \
+         same arguments, and each has its own vlan=N", .0[0], .0[1]
+    )]
+    NoHairpin([String; 2]),
     /// A name that matches cannot use.
     #[error("port pair `{0}`: {1}")]
     Pair(String, String),
@@ -177,6 +192,9 @@ impl Choices {
         }
         if switch.is_some() && pairs.len() != 1 {
             return Err(ChoiceError::PairsBehind(pairs.len()));
+        }
+        if switch.is_some() && pairs.iter().any(|pair| pair.vlans().is_some()) {
+            return Err(ChoiceError::HairpinBehind);
         }
         let client_idle = arguments.client_idle.or(memory.client_idle);
         let client_idle = client_idle.unwrap_or(Memory::CLIENT_IDLE);
@@ -391,6 +409,39 @@ mod tests {
         let ports = choices.pairs[1].ports.each_ref().map(|port| port.name.as_str());
         assert_eq!(ports, ["wan.a", "client.a"]);
         assert_eq!(with_ports(&[], "").unwrap().pairs[0].name, None);
+    }
+
+    #[test]
+    fn hairpin_pair_is_two_vlans_of_one_device() {
+        let hairpin = |wan: &str, client: &str, file: &str| {
+            let ports = [format!("wan.h={wan}"), format!("client.h={client}")];
+            choose(&["--port", &ports[0], "--port", &ports[1]], file)
+        };
+        let choices = hairpin("net_null0,vlan=100", "net_null0,vlan=200", "").unwrap();
+        assert_eq!(choices.pairs[0].vlans(), Some([100, 200]));
+        assert_eq!(crate::pairs::devices(&choices.pairs).count(), 1);
+        assert_eq!(with_ports(&[], "").unwrap().pairs[0].vlans(), None);
+        let switch = "[switch]\ntarget = \"bmv2\"\nbox_wan = 0\nbox_client = 1\nwan = [2]\n\
+                      client = [3]\n";
+        for (wan, client, file, message) in [
+            ("net_null0,vlan=1", "net_null0,vlan=1", "", "have the same vlan=1: give each its own"),
+            ("net_null0,vlan=1", "net_null1,vlan=2", "", "are no hairpin pair"),
+            ("net_null0,vlan=1", "net_null0", "", "`wan.h` and `client.h` are no hairpin pair"),
+            ("net_null0", "net_null1,vlan=2", "", "each has its own vlan=N"),
+            (
+                "net_null0,vlan=0",
+                "net_null0,vlan=2",
+                "",
+                "`vlan=0` has to be a number from 1 to 4094",
+            ),
+            ("net_null0,vlan=1", "net_null0,vlan=2", switch, "a hairpin pair behind a switch"),
+        ] {
+            let error = hairpin(wan, client, file).unwrap_err();
+            assert!(error.contains(message), "{error}");
+        }
+        let file = "[ports]\nwan = { pci = \"01:00.0\", vlan = 7 }\n\
+                    client = { pci = \"01:00.0\", vlan = 8 }";
+        assert_eq!(choose(&["--box", "x"], file).unwrap().pairs[0].vlans(), Some([7, 8]));
     }
 
     #[test]

@@ -37,6 +37,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
 use worker::distribute::Lending;
 use worker::edge::Tail;
+use worker::hairpin::VLAN_TAG;
 use worker::run::Idle;
 
 /// How long the clock is measured at the start.
@@ -93,9 +94,11 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     check_memory(choices.memory)?;
     let min_data_room = pairs::ports(pairs).map(|p| p.spec.min_data_room()).max().unwrap_or(0);
     let tick = choices.switch.as_ref().map(switch::tick_of);
+    let has_hairpin = pairs.iter().any(|pair| pair.vlans().is_some());
     let tail = match tick {
         Some(tick) => Tail::Shim(tick),
-        None if pairs.len() > 1 => Tail::Pair,
+        // A single hairpin pair runs as one of several.
+        None if pairs.len() > 1 || has_hairpin => Tail::Pair,
         None => Tail::None,
     };
     let needs = Needs {
@@ -105,6 +108,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         min_data_room,
         shim: tick.map_or(0, |_| SHIM),
         pairs: pairs.len(),
+        vlan: if has_hairpin { VLAN_TAG } else { 0 },
     };
     let memory = ports::memory(choices.huge, needs);
     if let dpdk::Memory::NoHuge { megabytes } = memory {
@@ -145,10 +149,10 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     let pools: Vec<_> = shares.iter().map(|share| share.pool.clone()).collect();
     let settings = Settings { idle, cores: cores.clone(), limits, tail };
     let lending = Lending { lends, longest: max_frame };
-    let (running, overflow) = polling::spawn(&eal, shares, lending, clock, &compiled, &settings)?;
-    let watch = Watch::new(ports.len());
+    let (running, counters) = polling::spawn(&eal, shares, lending, clock, &compiled, &settings)?;
     let ports: Arc<[_]> = ports.into();
-    let counted = Box::new(Counted { ports: ports.clone(), overflow, watch: watch.clone() });
+    let counted = Box::new(Counted::new(ports.clone(), pairs, counters));
+    let watch = counted.watch();
     let dataplane = Dataplane::new(running.handles, clock, counted, fixed, plan);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let serving = serve(dataplane, listener, running.ended, clock, (watch, ports));
@@ -178,7 +182,7 @@ fn steer(pairs: &[PortPair], workers: &[usize]) {
     let cores = ports::cores();
     let other = cores.iter().find(|c| !workers.contains(c));
     let Some(&core) = other.or(workers.first()) else { return };
-    for iface in pairs::ports(pairs).filter_map(|p| p.spec.iface()) {
+    for iface in pairs::devices(pairs).filter_map(|p| p.spec.iface()) {
         match steering::steer(iface, core) {
             Ok(()) => tracing::info!(iface, core, "steered to one core"),
             Err(error) => tracing::warn!(
@@ -247,15 +251,15 @@ fn fixed(
         let mbps = p.link().ok().and_then(|l| l.mbps).or(p.info().link_mbps);
         mbps.map_or(UNKNOWN_SPEED_BPS, |m| u64::from(m) * 1_000_000)
     };
-    let ports: Vec<pb::Port> = opened
-        .ports
-        .iter()
-        .zip(pairs::ports(&choices.pairs))
-        .map(|(p, s)| pb::Port {
-            name: p.name().to_owned(),
-            device: s.spec.to_string(),
-            driver: p.info().driver.clone(),
-            speed_bps: speed(p),
+    let places = ports::places(&choices.pairs).flatten();
+    let ports: Vec<pb::Port> = pairs::ports(&choices.pairs)
+        .zip(places)
+        .filter_map(|(spec, place)| Some((spec, opened.ports.get(place)?)))
+        .map(|(named, port)| pb::Port {
+            name: named.name.clone(),
+            device: named.spec.to_string(),
+            driver: port.info().driver.clone(),
+            speed_bps: speed(port),
         })
         .collect();
     // All frames of all pairs may be for one link.

@@ -10,13 +10,43 @@ use crate::choices::ChoiceError;
 // The names of a box file's pairs are numbered by the core.
 const _: () = assert!(boxfile::MAX_PAIRS == emu::matches::MAX_PAIRS);
 
-/// A frame that comes in at one of the two ports leaves at the other.
+/// A frame that comes in at one of the two ports leaves at the other. In a hairpin pair both are VLANs
+/// of one device.
 #[derive(Clone, Debug)]
 pub struct PortPair {
     /// None for the only pair of `wan` and `client`.
     pub name: Option<ClientName>,
     /// `wan` and `client`.
     pub ports: [NamedPort; 2],
+}
+
+impl PortPair {
+    /// The VLANs of `wan` and `client` on their common device, if it is a hairpin pair.
+    #[must_use]
+    pub fn vlans(&self) -> Option<[u16; 2]> {
+        let [wan, client] = &self.ports;
+        Some([wan.spec.vlan()?, client.spec.vlan()?])
+    }
+
+    /// The ports that have a device each: one of a hairpin pair.
+    #[must_use]
+    pub fn devices(&self) -> &[NamedPort] {
+        if self.vlans().is_some() { &self.ports[..1] } else { &self.ports }
+    }
+
+    /// Checks that either no port has a VLAN, or both have different ones on the same device.
+    fn check_vlans(&self) -> Result<(), ChoiceError> {
+        let [wan, client] = &self.ports;
+        let names = || [wan.name.clone(), client.name.clone()];
+        match (wan.spec.vlan(), client.spec.vlan()) {
+            (None, None) => Ok(()),
+            (Some(vlan), Some(other)) if vlan == other => {
+                Err(ChoiceError::SameVlan { ports: names(), vlan })
+            }
+            (Some(_), Some(_)) if wan.spec.shares_device(&client.spec) => Ok(()),
+            _ => Err(ChoiceError::NoHairpin(names())),
+        }
+    }
 }
 
 /// The pairs of some options `--port` and a file; an option goes before the file.
@@ -47,7 +77,8 @@ pub(crate) fn pairs(
     let pair = |pair: Option<&str>| {
         let [wan, client] = PORT_NAMES.map(|side| port(port_name(side, pair)));
         let name = pair.map(|pair| pair.parse().map_err(|e| ChoiceError::pair(pair, e)));
-        Ok(PortPair { name: name.transpose()?, ports: [wan?, client?] })
+        let pair = PortPair { name: name.transpose()?, ports: [wan?, client?] };
+        pair.check_vlans().map(|()| pair)
     };
     pairs.into_iter().map(pair).collect()
 }
@@ -66,6 +97,11 @@ fn port(
         }
         (None, None) => Err(ChoiceError::NoPort(name)),
     }
+}
+
+/// The ports of all pairs that have a device each.
+pub fn devices(pairs: &[PortPair]) -> impl Iterator<Item = &NamedPort> {
+    pairs.iter().flat_map(PortPair::devices)
 }
 
 /// The ports of all pairs.

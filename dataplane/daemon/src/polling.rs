@@ -3,24 +3,24 @@
 //! workers need ([`worker`]).
 
 use std::io;
-use std::sync::Arc;
 
 use dpdk::{Eal, RxQueue, TscClock, Waiter};
 use emu::plan::Plan;
-use worker::distribute::{Distributed, Lending, Overflow, connect};
+use worker::distribute::{Distributed, Lending, connect};
 use worker::dpdk_io::DpdkIo;
 use worker::edge::Tail;
+use worker::hairpin::{HairpinIo, PairIo};
 use worker::paired::PairedIo;
 use worker::shim::ShimIo;
 
-use crate::ports::Share;
+use crate::ports::{PairCounters, PairQueues, Share};
 use crate::workers::{self, Running, Settings};
 
-/// The I/O of one pair.
-type Io = DpdkIo<Option<RxQueue>>;
+/// The I/O of a pair with two ports, and of any.
+type Two = DpdkIo<Option<RxQueue>>;
+type Io = PairIo<Option<RxQueue>>;
 
-/// Starts a worker for each share. Also returns what they cannot pass on to each other, by pair and
-/// worker.
+/// Starts a worker for each share. Also returns what they count of each pair.
 ///
 /// # Errors
 /// As [`workers::spawn`].
@@ -31,47 +31,83 @@ pub fn spawn(
     clock: TscClock,
     plan: &Plan,
     settings: &Settings,
-) -> io::Result<(Running, Vec<Vec<Arc<Overflow>>>)> {
-    let mut workers: Vec<Vec<Io>> = shares.into_iter().map(io).collect::<io::Result<_>>()?;
-    if let [only] = &mut *workers {
-        let mut pairs = std::mem::take(only);
-        let running = match (settings.tail, pairs.pop(), pairs.is_empty()) {
-            (Tail::Shim(tick), Some(pair), true) => {
-                workers::spawn(eal, vec![ShimIo::new(pair, tick)], clock, plan, settings)?
-            }
-            (_, Some(pair), true) => workers::spawn(eal, vec![pair], clock, plan, settings)?,
-            (_, last, _) => {
-                pairs.extend(last);
-                workers::spawn(eal, vec![PairedIo::new(pairs)], clock, plan, settings)?
-            }
-        };
-        return Ok((running, Vec::new()));
+) -> io::Result<(Running, Vec<PairCounters>)> {
+    let workers: Vec<Vec<Io>> = shares.into_iter().map(io).collect::<io::Result<_>>()?;
+    // The usual case has neither a decorator nor a choice between pairs.
+    let two = |workers: &[Vec<Io>]| workers.iter().all(|it| matches!(**it, [PairIo::Two(_)]));
+    if two(&workers) {
+        let workers = workers.into_iter().flatten().filter_map(PairIo::into_two).collect();
+        return spawn_two(eal, workers, lending, clock, plan, settings);
     }
-    let mut overflow = Vec::new();
-    let mut connected: Vec<Vec<Distributed<Io>>> = workers.iter().map(|_| Vec::new()).collect();
-    for pair in by_pair(workers) {
-        let pair = connect(pair, lending);
-        overflow.push(pair.iter().map(Distributed::overflow).collect());
-        connected.iter_mut().zip(pair).for_each(|(worker, io)| worker.push(io));
+    let mut counters: Vec<_> =
+        workers.first().into_iter().flatten().map(|_| PairCounters::default()).collect();
+    for worker in &workers {
+        for (pair, io) in counters.iter_mut().zip(worker) {
+            pair.sides.extend(io.sides());
+        }
     }
-    let running = if overflow.len() == 1 {
-        let workers = connected.into_iter().flatten().collect();
+    let running = if workers.len() == 1 {
+        let workers = workers.into_iter().map(PairedIo::new).collect();
         workers::spawn(eal, workers, clock, plan, settings)?
     } else {
+        let mut connected: Vec<Vec<_>> = workers.iter().map(|_| Vec::new()).collect();
+        for (pair, counters) in by_pair(workers).into_iter().zip(&mut counters) {
+            let pair = connect(pair, lending);
+            counters.overflow = pair.iter().map(Distributed::overflow).collect();
+            connected.iter_mut().zip(pair).for_each(|(worker, io)| worker.push(io));
+        }
         let workers = connected.into_iter().map(PairedIo::new).collect();
         workers::spawn(eal, workers, clock, plan, settings)?
     };
-    Ok((running, overflow))
+    Ok((running, counters))
+}
+
+/// As [`spawn`], for one pair of two ports.
+fn spawn_two(
+    eal: &Eal,
+    mut workers: Vec<Two>,
+    lending: Lending,
+    clock: TscClock,
+    plan: &Plan,
+    settings: &Settings,
+) -> io::Result<(Running, Vec<PairCounters>)> {
+    let mut counters = PairCounters::default();
+    let running = match (settings.tail, workers.pop(), workers.is_empty()) {
+        (Tail::Shim(tick), Some(only), true) => {
+            workers::spawn(eal, vec![ShimIo::new(only, tick)], clock, plan, settings)?
+        }
+        (_, Some(only), true) => workers::spawn(eal, vec![only], clock, plan, settings)?,
+        (_, last, _) => {
+            workers.extend(last);
+            let workers = connect(workers, lending);
+            counters.overflow = workers.iter().map(Distributed::overflow).collect();
+            workers::spawn(eal, workers, clock, plan, settings)?
+        }
+    };
+    Ok((running, vec![counters]))
 }
 
 /// The I/O of a worker, by pair. The first one wakes on frames of all.
 fn io(share: Share) -> io::Result<Vec<Io>> {
+    let Share { pairs, pool } = share;
+    let ports = pairs.iter().flat_map(|pair| match pair {
+        PairQueues::Two(ports) => &ports[..],
+        PairQueues::Hairpin(port, _) => std::slice::from_ref(port),
+    });
     let mut waiter = Waiter::new();
-    for queue in share.pairs.iter().flatten().filter_map(|port| port.rx.as_ref()) {
+    for queue in ports.filter_map(|port| port.rx.as_ref()) {
         waiter = waiter.and(queue.waiter()?);
     }
-    let pairs = share.pairs.into_iter().map(|[wan, client]| {
-        DpdkIo::new(wan, client, share.pool.clone(), std::mem::take(&mut waiter))
+    let pairs = pairs.into_iter().map(|queues| {
+        let waiter = std::mem::take(&mut waiter);
+        match queues {
+            PairQueues::Two([wan, client]) => {
+                PairIo::Two(DpdkIo::new(wan, client, pool.clone(), waiter))
+            }
+            PairQueues::Hairpin(port, vlans) => {
+                PairIo::Hairpin(HairpinIo::new(port, vlans, pool.clone(), waiter))
+            }
+        }
     });
     Ok(pairs.collect())
 }

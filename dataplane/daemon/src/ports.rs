@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dpdk::{
     Eal, EalOptions, Error, Memory, Mempool, NamedPort, Port, PortConfig, PortInfo, RxQueue,
-    StartedPort, TxQueue,
+    StartedPort,
 };
 use emu::stats::Count;
 use emu::store::MAX_FRAME;
@@ -17,6 +17,7 @@ use proto::linkemu::v1::PortState;
 use thiserror::Error;
 use worker::distribute::{DEPTH, Overflow};
 use worker::dpdk_io::PortQueues;
+use worker::hairpin::Sides;
 
 use crate::accounts::PortAccount;
 use crate::arguments::{Huge, MIN_MAX_FRAME};
@@ -69,6 +70,8 @@ pub struct Needs<'a> {
     pub shim: u32,
     /// Number of port pairs.
     pub pairs: usize,
+    /// Bytes of a VLAN tag that frames have outside of the link, of hairpin pairs.
+    pub vlan: u32,
 }
 
 impl Needs<'_> {
@@ -80,12 +83,12 @@ impl Needs<'_> {
     /// need larger buffers say so.
     fn data_room(&self) -> u32 {
         let longest = self.max_frame.map_or(MAX_FRAME, |frame| (frame + self.shim).min(MAX_FRAME));
-        (longest + 128).max(self.min_data_room)
+        (longest + self.vlan + 128).max(self.min_data_room)
     }
 
     /// The longest frame behind the shim, of ports that carry `carried` bytes.
     fn longest(&self, carried: u32) -> Result<u32, OpenError> {
-        let carried = carried.min(MAX_FRAME);
+        let carried = carried.saturating_sub(self.vlan).min(MAX_FRAME);
         let longest = carried.saturating_sub(self.shim);
         if self.shim > 0 && longest < MIN_MAX_FRAME {
             return Err(OpenError::Short { carried, shim: self.shim });
@@ -128,15 +131,24 @@ impl Needs<'_> {
 /// A worker's share of the ports.
 #[derive(Debug)]
 pub struct Share {
-    /// Its queues of `wan` and `client` of each pair; it may have none to receive from.
-    pub pairs: Vec<[PortQueues<Option<RxQueue>>; 2]>,
+    /// By pair.
+    pub pairs: Vec<PairQueues>,
     pub pool: Mempool,
+}
+
+/// A worker's queues of a pair; it may have none to receive from.
+#[derive(Debug)]
+pub enum PairQueues {
+    /// Of `wan` and `client`.
+    Two([PortQueues<Option<RxQueue>>; 2]),
+    /// Of the one port, with the VLANs of `wan` and `client`.
+    Hairpin(PortQueues<Option<RxQueue>>, [u16; 2]),
 }
 
 /// The result of [`open`].
 #[derive(Debug)]
 pub struct Opened {
-    /// `wan` and `client` of each pair, started.
+    /// `wan` and `client` of each pair, or the one port of a hairpin pair, started.
     pub ports: Vec<StartedPort>,
     /// One for each worker.
     pub shares: Vec<Share>,
@@ -167,13 +179,13 @@ fn receiving(info: &PortInfo, queues: u16) -> Receiving {
 /// # Errors
 /// A missing driver, interface, permission, memory or queue.
 pub fn open(eal: &Eal, pairs: &[PortPair], needs: Needs<'_>) -> Result<Opened, OpenError> {
-    dpdk::ensure_distinct(pairs::ports(pairs))?;
-    for iface in pairs::ports(pairs).filter_map(|p| p.spec.iface()) {
+    dpdk::ensure_distinct(pairs::devices(pairs))?;
+    for iface in pairs::devices(pairs).filter_map(|p| p.spec.iface()) {
         turn_offloads_off(iface);
     }
     let queues = u16::try_from(needs.cores.len()).unwrap_or(u16::MAX);
     let attach = |p: &NamedPort| Port::attach(eal, &p.name, &p.spec.clone().with_queues(queues));
-    let attached: Vec<_> = pairs::ports(pairs).map(attach).collect::<Result<_, _>>()?;
+    let attached: Vec<_> = pairs::devices(pairs).map(attach).collect::<Result<_, _>>()?;
     let info: Vec<&PortInfo> = attached.iter().map(Port::info).collect();
     let mut first = true;
     for i in &info {
@@ -194,7 +206,7 @@ pub fn open(eal: &Eal, pairs: &[PortPair], needs: Needs<'_>) -> Result<Opened, O
     let room = info.iter().map(|i| i.min_data_room).max().unwrap_or(0).max(needs.data_room());
     let carried = info.iter().map(|i| i.max_frame).min().unwrap_or(0);
     let max_frame = needs.longest(carried)?;
-    let mtu = nic_mtu(&info, needs.shim, max_frame);
+    let mtu = nic_mtu(&info, needs.shim, max_frame + needs.vlan);
     let kept = needs.kept(room);
     let data_room = u16::try_from(room).unwrap_or(u16::MAX);
     let mut pools = Vec::with_capacity(needs.cores.len());
@@ -217,28 +229,29 @@ pub fn open(eal: &Eal, pairs: &[PortPair], needs: Needs<'_>) -> Result<Opened, O
         pools.iter().map(|pool| Share { pairs: Vec::new(), pool: pool.clone() }).collect();
     let mut ports = Vec::with_capacity(attached.len());
     let mut attached = attached.into_iter();
-    while let (Some(wan), Some(client)) = (attached.next(), attached.next()) {
-        let [wan, client] = [wan, client].map(|port| {
-            let receiving = receiving(port.info(), queues);
-            port.start(&config(receiving))
-        });
-        let ((wan, wan_rx, wan_tx), (client, client_rx, client_tx)) = (wan?, client?);
-        ports.extend([wan, client]);
-        let queues = port_queues(wan_rx, wan_tx).zip(port_queues(client_rx, client_tx));
-        for (share, (wan, client)) in shares.iter_mut().zip(queues) {
-            share.pairs.push([wan, client]);
+    let mut start = || -> Result<_, Error> {
+        let Some(port) = attached.next() else { return Ok(Vec::new().into_iter()) };
+        let receiving = receiving(port.info(), queues);
+        let (port, rx, tx) = port.start(&config(receiving))?;
+        ports.push(port);
+        // Workers beyond the number of receive queues have none.
+        let rx = rx.into_iter().map(Some).chain(iter::repeat_with(|| None));
+        let queues: Vec<_> = rx.zip(tx).map(|(rx, tx)| PortQueues { rx, tx }).collect();
+        Ok(queues.into_iter())
+    };
+    for pair in pairs {
+        if let Some(vlans) = pair.vlans() {
+            for (share, queues) in shares.iter_mut().zip(start()?) {
+                share.pairs.push(PairQueues::Hairpin(queues, vlans));
+            }
+            continue;
+        }
+        let (wan, client) = (start()?, start()?);
+        for (share, (wan, client)) in shares.iter_mut().zip(wan.zip(client)) {
+            share.pairs.push(PairQueues::Two([wan, client]));
         }
     }
     Ok(Opened { ports, shares, lends: first, max_frame, kept })
-}
-
-/// The queues of a port for each worker. Workers beyond the number of receive queues have none.
-fn port_queues(
-    rx: Vec<RxQueue>,
-    tx: Vec<TxQueue>,
-) -> impl Iterator<Item = PortQueues<Option<RxQueue>>> {
-    let rx = rx.into_iter().map(Some).chain(iter::repeat_with(|| None));
-    rx.zip(tx).map(|(rx, tx)| PortQueues { rx, tx })
 }
 
 /// The MTU for a NIC to receive frames of this length behind a shim; none if it needs no change.
@@ -319,7 +332,7 @@ pub fn memory(huge: Huge, needs: Needs<'_>) -> Memory {
 /// As [`Eal::init`].
 pub fn start_eal(memory: Memory, pairs: &[PortPair]) -> Result<Eal, Error> {
     tracing::info!(?memory, "starting EAL");
-    Eal::init(&EalOptions::new(memory).with_ports(pairs::ports(pairs).map(|p| &p.spec)))
+    Eal::init(&EalOptions::new(memory).with_ports(pairs::devices(pairs).map(|p| &p.spec)))
 }
 
 /// The cores that this process runs on as it was started.
@@ -340,56 +353,138 @@ pub fn can_run_on(core: usize) -> bool {
     tried.join().unwrap_or(false)
 }
 
-/// The counters of started ports, and what the workers could not pass on to each other.
+/// What the workers count of a pair, each for itself.
+#[derive(Debug, Default)]
+pub struct PairCounters {
+    /// Frames that they could not pass on to each other.
+    pub overflow: Vec<Arc<Overflow>>,
+    /// Frames of the sides of a hairpin pair.
+    pub sides: Vec<Arc<Sides>>,
+}
+
+/// The ports of one pair among all.
+#[derive(Debug)]
+struct Place {
+    /// Of `wan` and `client`.
+    names: [String; 2],
+    /// Indices of their ports; equal in a hairpin pair.
+    ports: [usize; 2],
+    counters: PairCounters,
+}
+
+/// The counters of started ports and of the workers, by pair.
 #[derive(Debug)]
 pub struct Counted {
-    /// `wan` and `client` of each pair.
-    pub ports: Arc<[StartedPort]>,
-    /// By pair, one of each worker.
-    pub overflow: Vec<Vec<Arc<Overflow>>>,
+    ports: Arc<[StartedPort]>,
+    pairs: Vec<Place>,
     /// State and faults of the ports.
-    pub watch: Watch,
+    watch: Watch,
+}
+
+impl Counted {
+    /// The ports of these pairs, in their order.
+    #[must_use]
+    pub fn new(ports: Arc<[StartedPort]>, pairs: &[PortPair], counters: Vec<PairCounters>) -> Self {
+        let watch = Watch::new(ports.len());
+        let mut counters = counters.into_iter();
+        let places = places(pairs).zip(pairs).map(|(ports, pair)| Place {
+            names: pair.ports.each_ref().map(|port| port.name.clone()),
+            ports,
+            counters: counters.next().unwrap_or_default(),
+        });
+        Self { pairs: places.collect(), ports, watch }
+    }
+
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        self.watch.clone()
+    }
+
+    /// By pair, each with the side by the direction that comes in there.
+    fn each<T>(&self, of: impl Fn(&Place, Direction, &StartedPort, Seen) -> T) -> Vec<[T; 2]> {
+        let seen = self.watch.seen();
+        let side = |pair: &Place, direction: Direction| {
+            let at = pair.ports[direction as usize];
+            let mut seen = seen[at].clone();
+            if !pair.has_device(direction) {
+                seen = Seen { mtu: seen.mtu, gone: seen.gone, ..Seen::default() };
+            }
+            of(pair, direction, &self.ports[at], seen)
+        };
+        self.pairs.iter().map(|pair| Direction::BOTH.map(|d| side(pair, d))).collect()
+    }
+}
+
+impl Place {
+    /// Whether the side has the losses and faults of its device: of a hairpin pair, `wan` does.
+    fn has_device(&self, direction: Direction) -> bool {
+        self.ports[0] != self.ports[1] || direction == Direction::Forward
+    }
+
+    fn account(&self, direction: Direction, port: &StartedPort, seen: Seen) -> PortAccount {
+        let lost = self.counters.overflow.iter().map(|o| o.missed(direction)).sum();
+        let name = self.names[direction as usize].clone();
+        let whole = account(port, PortAccount { name, seen, missed: lost, ..Default::default() });
+        let sides = &self.counters.sides;
+        if sides.is_empty() {
+            return whole;
+        }
+        let has_device = self.has_device(direction);
+        PortAccount {
+            received: total(sides.iter().map(|it| it.received(direction))),
+            sent: total(sides.iter().map(|it| it.sent(direction.opposite()))),
+            missed: if has_device { whole.missed } else { lost },
+            failed: if has_device { whole.failed } else { 0 },
+            foreign: if has_device { sides.iter().map(|it| it.foreign()).sum() } else { 0 },
+            ..whole
+        }
+    }
+}
+
+fn total(counts: impl Iterator<Item = Count>) -> Count {
+    counts.fold(Count::default(), |sum, count| Count {
+        packets: sum.packets + count.packets,
+        bytes: sum.bytes + count.bytes,
+    })
+}
+
+/// Indices of the ports of each pair among those that have a device each.
+pub fn places(pairs: &[PortPair]) -> impl Iterator<Item = [usize; 2]> {
+    let mut next = 0;
+    pairs.iter().map(move |pair| {
+        let first = next;
+        next += pair.devices().len();
+        [first, next - 1]
+    })
 }
 
 impl Ports for Counted {
     fn accounts(&self) -> Vec<[PortAccount; 2]> {
-        let seen = self.watch.seen();
-        let pairs = self.ports.chunks_exact(2).zip(seen.chunks_exact(2)).enumerate();
-        pairs
-            .map(|(pair, (ports, seen))| {
-                // By the direction that comes in there.
-                Direction::BOTH.map(|direction| {
-                    let overflow = self.overflow.get(pair).into_iter().flatten();
-                    let lost = overflow.map(|o| o.missed(direction)).sum();
-                    let at = direction as usize;
-                    account(&ports[at], seen[at].clone(), lost)
-                })
-            })
-            .collect()
+        self.each(|pair, direction, port, seen| pair.account(direction, port, seen))
     }
 
     fn states(&self) -> Vec<PortState> {
-        let seen = self.watch.seen().into_iter();
-        self.ports.iter().zip(seen).map(|(port, seen)| seen.state(port.name())).collect()
+        let state = |pair: &Place, direction: Direction, _: &StartedPort, seen: Seen| {
+            seen.state(&pair.names[direction as usize])
+        };
+        self.each(state).into_iter().flatten().collect()
     }
 }
 
-/// The account of a port of which the workers could not pass `lost` frames on.
-fn account(port: &StartedPort, seen: Seen, lost: u64) -> PortAccount {
-    let name = port.name().to_owned();
+/// An account with the counters of its port.
+fn account(port: &StartedPort, account: PortAccount) -> PortAccount {
     match port.counters() {
         Ok(c) => PortAccount {
-            name,
             received: Count { packets: c.rx_packets, bytes: c.rx_bytes },
             sent: Count { packets: c.tx_packets, bytes: c.tx_bytes },
-            missed: c.rx_missed + c.rx_errors + c.rx_no_mbuf + lost,
+            missed: c.rx_missed + c.rx_errors + c.rx_no_mbuf + account.missed,
             failed: c.tx_errors,
             link: port.link().ok(),
-            seen,
+            ..account
         },
         Err(error) => {
-            tracing::warn!(port = name, %error, "no counters");
-            PortAccount { name, missed: lost, seen, ..PortAccount::default() }
+            tracing::warn!(port = account.name, %error, "no counters");
+            account
         }
     }
 }
@@ -427,8 +522,15 @@ mod tests {
 
     #[test]
     fn a_shim_takes_its_part_of_what_the_ports_carry() {
-        let bare =
-            Needs { cores: &[0], max_frame: None, buffers: 0, min_data_room: 0, shim: 0, pairs: 1 };
+        let bare = Needs {
+            cores: &[0],
+            max_frame: None,
+            buffers: 0,
+            min_data_room: 0,
+            shim: 0,
+            pairs: 1,
+            vlan: 0,
+        };
         let shimmed = Needs { shim: 32, ..bare };
         assert_eq!((bare.longest(1518).unwrap(), shimmed.longest(1550).unwrap()), (1518, 1518));
         assert_eq!(shimmed.longest(u32::MAX).unwrap(), MAX_FRAME - 32);
@@ -443,6 +545,12 @@ mod tests {
                 error.contains(&format!("of {carried} bytes")) && error.contains("raise the MTU")
             );
         }
+        let hairpin = Needs { vlan: 4, ..bare };
+        assert_eq!(
+            (hairpin.longest(1982).unwrap(), hairpin.longest(u32::MAX).unwrap()),
+            (1978, MAX_FRAME)
+        );
+        assert_eq!(hairpin.data_room(), MAX_FRAME + 4 + 128);
         let nic = PortInfo { max_frame: 9728, ..port(1) };
         assert_eq!(nic_mtu(&[&nic, &nic], 32, 1518), Some(1536));
         assert_eq!(nic_mtu(&[&nic, &nic], 32, 9728 - 32), Some(9702));
@@ -468,6 +576,7 @@ mod tests {
             min_data_room: 0,
             shim: 0,
             pairs: 1,
+            vlan: 0,
         };
         assert_eq!(one.pool(true, 0), 4 * 1024 + SPARE);
         assert_eq!(one.kept(1646), 0);

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant as Wall};
 use compile::compile;
 use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, Terms};
 use dataplane::pairs::PortPair;
-use dataplane::ports::{self, Counted, Needs, Opened};
-use dataplane::watch::Watch;
+use dataplane::ports::{self, Counted, Needs, Opened, PairQueues};
 use dataplane::workers::{self, Settings};
 use dpdk::{MbufBurst, RxQueue, TscClock, Waiter};
 use emu::client::ClientKey;
@@ -116,13 +115,14 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
         min_data_room: 0,
         shim: SHIM,
         pairs: 1,
+        vlan: 0,
     };
     let eal = eal();
     let opened = ports::open(&eal, &pairs(), needs).unwrap();
     let Opened { ports, mut shares, max_frame, kept, .. } = opened;
     assert_eq!(max_frame, LONGEST);
     let mut share = shares.remove(0);
-    let [wan, client] = share.pairs.remove(0);
+    let PairQueues::Two([wan, client]) = share.pairs.remove(0) else { unreachable!() };
     let mut out = client.rx.unwrap();
     let client = PortQueues { rx: None, tx: client.tx };
     let mut io = DpdkIo::new(wan, client, share.pool.clone(), Waiter::new());
@@ -182,11 +182,7 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
     };
     let description =
         pb::DescribeResponse { switch: Some(pb::Switch::default()), ..Default::default() };
-    let counted = Box::new(Counted {
-        watch: Watch::new(ports.len()),
-        ports: ports.into(),
-        overflow: Vec::new(),
-    });
+    let counted = Box::new(Counted::new(ports.into(), &pairs(), Vec::new()));
     let dataplane = Dataplane::new(
         workers.handles,
         clock,

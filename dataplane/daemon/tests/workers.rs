@@ -10,7 +10,6 @@ use dataplane::dataplane::{Dataplane, Fixed, Terms};
 use dataplane::pairs::PortPair;
 use dataplane::polling;
 use dataplane::ports::{self, Counted, Needs, OpenError, Opened};
-use dataplane::watch::Watch;
 use dataplane::workers::Settings;
 use dpdk::{Error, TscClock};
 use emu::engine::Limits;
@@ -36,7 +35,15 @@ fn cores() -> Vec<usize> {
 const BUFFERS: u64 = 16 << 20;
 
 fn needs(cores: &[usize]) -> Needs<'_> {
-    Needs { cores, max_frame: Some(1518), buffers: BUFFERS, min_data_room: 0, shim: 0, pairs: 1 }
+    Needs {
+        cores,
+        max_frame: Some(1518),
+        buffers: BUFFERS,
+        min_data_room: 0,
+        shim: 0,
+        pairs: 1,
+        vlan: 0,
+    }
 }
 
 fn plan(profile: &str) -> pb::Plan {
@@ -75,12 +82,11 @@ fn two_workers_are_one_dataplane() {
     let compiled = compile(&running).unwrap();
     let settings = Settings { idle: Idle::Busy, cores, limits, tail: Tail::None };
     let lending = Lending { lends, longest: max_frame };
-    let (workers, overflow) =
+    let (workers, counters) =
         polling::spawn(&eal, shares, lending, clock, &compiled, &settings).unwrap();
     let room = Room { clients: 4, frame: max_frame, capacity: 1 << 40, ..Room::default() };
     let fixed = Fixed { room, ..Fixed::default() };
-    let watch = Watch::new(ports.len());
-    let counted = Box::new(Counted { ports: ports.into(), overflow, watch });
+    let counted = Box::new(Counted::new(ports.into(), &specs, counters));
     let dataplane = Dataplane::new(workers.handles, clock, counted, fixed, running);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stats = runtime.block_on(async {

@@ -239,6 +239,24 @@ pub enum PairIo<S> {
     Hairpin(HairpinIo<S>),
 }
 
+impl<S: Source> PairIo<S> {
+    pub fn into_two(self) -> Option<crate::dpdk_io::DpdkIo<S>> {
+        match self {
+            Self::Two(io) => Some(io),
+            Self::Hairpin(_) => None,
+        }
+    }
+
+    /// The frames of the sides of a hairpin pair.
+    #[must_use]
+    pub fn sides(&self) -> Option<Arc<Sides>> {
+        match self {
+            Self::Two(_) => None,
+            Self::Hairpin(io) => Some(io.sides()),
+        }
+    }
+}
+
 impl<S: Source> PacketIo for PairIo<S> {
     type Buffer = Mbuf;
 

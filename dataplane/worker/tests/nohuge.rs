@@ -229,8 +229,8 @@ fn hairpin_pair_exchanges_its_two_vlans() {
     let hairpin = HairpinIo::new(port_queues, [100, 200], pool.clone(), Waiter::new());
     let sides = hairpin.sides();
     // A pair of two ports beside it.
-    let (wan, wan_queues) = open(&eal, "wan.two", "net_ring", &pool);
-    let (client, client_queues) = open(&eal, "client.two", "net_ring", &pool);
+    let (wan, wan_queues) = open(&eal, "wan.c", "net_ring", &pool);
+    let (client, client_queues) = open(&eal, "client.c", "net_ring", &pool);
     let mut client_out = client_queues.rx;
     let wan_queues = PortQueues { rx: fed(vec![frame(9)]), tx: wan_queues.tx };
     let client_queues = PortQueues { rx: fed(Vec::new()), tx: client_queues.tx };

@@ -132,10 +132,9 @@ impl Port {
 
 impl PortTable {
     fn with_arguments(&self, device: &str) -> String {
-        match &self.arguments {
-            Some(arguments) => format!("{device},{arguments}"),
-            None => device.to_owned(),
-        }
+        let arguments = self.arguments.iter().map(|arguments| format!(",{arguments}"));
+        let vlan = self.vlan.iter().map(|vlan| format!(",vlan={vlan}"));
+        std::iter::once(device.to_owned()).chain(arguments).chain(vlan).collect()
     }
 }
 
@@ -231,6 +230,10 @@ mod tests {
             ("ports.wan = \"01:00.1\"", "01:00.1"),
             ("ports.wan.pci = \"9:0.0\"", "0000:09:00.0"),
             ("ports.wan = { pci = \"01:00.1\", arguments = \"a=1\" }", "0000:01:00.1,a=1"),
+            (
+                "ports.wan = { pci = \"01:00.1\", arguments = \"a=1\", vlan = 7 }",
+                "0000:01:00.1,a=1,vlan=7",
+            ),
             ("ports.wan.select.id = \"8086:1572\"", "0000:01:00.0"),
             ("ports.wan.select = { id = \"8086:1572\", nth = 2 }", "0000:01:00.1"),
             ("ports.wan.select.mac = \"3C:FD:FE:00:00:02\"", "0000:02:00.0"),

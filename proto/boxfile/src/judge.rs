@@ -21,6 +21,8 @@ pub const MOST_WORKERS: u16 = 64;
 pub const DPDK_BYTES: u64 = 176 << 20;
 /// Upper bound of NUMA node numbers.
 const MOST_NODES: u32 = 1024;
+/// Largest id of a VLAN (IEEE 802.1Q).
+const MOST_VLANS: u64 = 4094;
 /// Size of an interface name in the kernel, including the terminating zero.
 const IFNAMSIZ: usize = 16;
 
@@ -63,7 +65,10 @@ impl BoxFile {
         let mut devices = HashMap::new();
         for (second, port) in &ports {
             let Some(device) = key(port) else { continue };
-            if let Some(first) = devices.insert(device.clone(), second) {
+            let Some((first, other)) = devices.insert(device.clone(), (second, *port)) else {
+                continue;
+            };
+            if !is_hairpin([(first, other), (second, port)]) {
                 let (first, second) = (first.clone(), second.clone());
                 found.push(Problem::Same { first, second, device });
             }
@@ -97,6 +102,12 @@ impl BoxFile {
             }
             Port::Spec(_) => None,
         });
+        let vlans = self.ports.named().into_iter().filter_map(|(name, port)| match port {
+            Port::Table(table) => {
+                Some((format!("ports.{name}.vlan"), table.vlan?.into(), 1, MOST_VLANS))
+            }
+            Port::Spec(_) => None,
+        });
         let of = |key: &str, value: Option<u64>, low: u64, high: u64| {
             Some((key.to_owned(), value?, low, high))
         };
@@ -116,7 +127,7 @@ impl BoxFile {
             let good = (low..=high).contains(&value);
             (!good).then_some(Problem::Range { key, value, low, high })
         };
-        found.extend(values.into_iter().flatten().chain(queues).filter_map(wrong));
+        found.extend(values.into_iter().flatten().chain(queues).chain(vlans).filter_map(wrong));
     }
 
     fn workers(&self, found: &mut Vec<Problem>) {
@@ -215,6 +226,22 @@ fn is_interface(name: &str) -> bool {
     (1..IFNAMSIZ).contains(&name.len()) && !matches!(name, "." | "..") && !name.contains(odd)
 }
 
+/// Whether two ports on one device are a hairpin pair.
+fn is_hairpin([(a, first), (b, second)]: [(&String, &Port); 2]) -> bool {
+    let pair = |name: &String| Some(name.split_once('.')?.1.to_owned());
+    pair(a) == pair(b) && vlan(first).zip(vlan(second)).is_some_and(|(a, b)| a != b)
+}
+
+/// The VLAN of a port on its device.
+fn vlan(port: &Port) -> Option<String> {
+    match port {
+        Port::Spec(text) => {
+            text.split(',').find_map(|part| part.strip_prefix("vlan=")).map(str::to_owned)
+        }
+        Port::Table(table) => table.vlan.map(|id| id.to_string()),
+    }
+}
+
 /// Key that two ports must not share; `None` for virtual devices.
 fn key(port: &Port) -> Option<String> {
     let of_pci = |address: &Address| format!("PCI device {address}");
@@ -257,6 +284,8 @@ mod tests {
             "[ports.wan]\nkernel = \"wan0\"\ndriver = \"kernel\"",
             "[ports]\nwan.a = \"01:00.0\"\nclient.a = \"01:00.1\"\nwan.b = \"01:00.2\"\n\
              client.b.pci = \"01:00.3\"",
+            "[ports]\nwan = { pci = \"01:00.0\", vlan = 7 }\nclient = \"01:00.0,vlan=8\"",
+            "[ports]\nwan.h = { kernel = \"a\", vlan = 7 }\nclient.h = { kernel = \"a\", vlan = 8 }",
         ] {
             assert!(problems(text).is_empty(), "{text}: {:?}", problems(text));
         }
@@ -338,6 +367,18 @@ mod tests {
             ("[clock]\nptp = \"/dev/rtc0\"", "clock.ptp in the box's file is `/dev/rtc0`: a PTP"),
             ("[clock]\nptp = \"/dev/ptp\"", "such as /dev/ptp0"),
             ("[clock]\nptp = \"/dev/ptp../mem\"", "such as /dev/ptp0"),
+            (
+                "[ports]\nwan = { pci = \"01:00.0\", vlan = 4095 }",
+                "ports.wan.vlan in the box's file is 4095: it has to be 1 to 4094",
+            ),
+            (
+                "[ports]\nwan.a = \"01:00.0,vlan=7\"\nclient.b = \"01:00.0,vlan=8\"",
+                "ports.wan.a and ports.client.b in the box's file are both PCI device",
+            ),
+            (
+                "[ports]\nwan = \"01:00.0,vlan=7\"\nclient = \"01:00.0,vlan=7\"",
+                "are both PCI device 0000:01:00.0: give each its own device, or as a hairpin pair its",
+            ),
             (&behind, "2 workers behind a switch"),
             (&pairs, "2 port pairs behind a switch: it is connected to one pair; leave [switch]"),
             (&many, "[ports] in the box's file: 17 port pairs: a box has at most 16; leave 1 of"),

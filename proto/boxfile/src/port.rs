@@ -46,10 +46,13 @@ pub struct PortTable {
     pub queues: Option<u16>,
     /// DPDK driver arguments, as `key=value,…`.
     pub arguments: Option<String>,
+    /// Id of the VLAN on the device, for a hairpin pair.
+    pub vlan: Option<u16>,
 }
 
 /// Keys of [`PortTable`] and [`Select`].
-pub(crate) const KEYS: &[&str] = &["pci", "select", "kernel", "driver", "queues", "arguments"];
+pub(crate) const KEYS: &[&str] =
+    &["pci", "select", "kernel", "driver", "queues", "arguments", "vlan"];
 pub(crate) const SELECT_KEYS: &[&str] = &["id", "nth", "mac"];
 
 /// Whether a table is that of one port: all others have the ports of several pairs. A pair whose name

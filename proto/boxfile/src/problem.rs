@@ -39,7 +39,7 @@ pub enum Problem {
     /// Two ports use the same device.
     #[error(
         "ports.{first} and ports.{second} in the box's file are both {device}: give each its own \
-         device"
+         device, or as a hairpin pair its own vlan"
     )]
     Same { first: String, second: String, device: String },
     #[error(

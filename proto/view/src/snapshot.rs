@@ -73,6 +73,8 @@ pub struct Port {
     pub malformed: u64,
     /// Frames of clients without a slot.
     pub unplaced: u64,
+    /// Frames with neither VLAN of a hairpin pair.
+    pub foreign: u64,
     /// `None` if the port does not report it.
     pub link: Option<Link>,
     /// `None` if the speed is unknown.
@@ -144,6 +146,7 @@ impl From<pb::Stats> for Snapshot {
                 staged: stats.staged,
                 malformed: stats.malformed,
                 unplaced: stats.unplaced,
+                foreign: stats.foreign,
                 link: match stats.link() {
                     pb::LinkState::Unspecified => None,
                     pb::LinkState::Up => Some(Link::Up),

@@ -57,6 +57,7 @@ pub fn table(snapshot: &Snapshot) -> String {
             "STAGED",
             "MALFORMED",
             "UNPLACED",
+            "FOREIGN",
         ],
     );
     for port in &snapshot.ports {
@@ -72,6 +73,7 @@ pub fn table(snapshot: &Snapshot) -> String {
             port.staged.to_string(),
             port.malformed.to_string(),
             port.unplaced.to_string(),
+            port.foreign.to_string(),
         ]);
     }
     let late = &snapshot.lateness_ns;

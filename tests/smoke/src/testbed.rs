@@ -57,6 +57,17 @@ pub enum Middle {
     Nothing,
 }
 
+/// Port pairs of the emulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairs {
+    /// One without a name.
+    One,
+    /// `a` and `b`, each with its own server and clients.
+    Two,
+    /// The VLANs 100 (`wan.h`) and 200 (`client.h`) on [`WAN_INTERFACE`].
+    Hairpin,
+}
+
 /// Configuration of a test bed.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -71,8 +82,7 @@ pub struct Options {
     pub adaptive: bool,
     /// `--max-clients` of the dataplane; its default if absent.
     pub max_clients: Option<u16>,
-    /// Two port pairs, `a` and `b`, each with its own server and clients.
-    pub two_pairs: bool,
+    pub pairs: Pairs,
     pub linkd: Vec<String>,
 }
 
@@ -87,7 +97,7 @@ impl Default for Options {
             workers: 1,
             adaptive: false,
             max_clients: None,
-            two_pairs: false,
+            pairs: Pairs::One,
             linkd: Vec::new(),
         }
     }
@@ -138,7 +148,7 @@ impl Testbed {
         let addresses: Vec<_> = bed.client_addresses();
         address(&bed.server, SERVER_INTERFACE, &[SERVER])?;
         address(&bed.client, CLIENT_INTERFACE, &addresses)?;
-        if bed.options.two_pairs {
+        if bed.options.pairs == Pairs::Two {
             let hosts = [Namespace::new("server-b")?, Namespace::new("client-b")?];
             let [near, far] = SECOND;
             for (host, (near, far)) in hosts.iter().zip(near.into_iter().zip(far)) {
@@ -225,10 +235,18 @@ impl Testbed {
 
     /// Command line of the dataplane of this bed.
     pub fn own_dataplane_command(&self) -> Result<Command> {
-        let pair = if self.options.two_pairs { ".a" } else { "" };
+        let port = |name: &str, iface: &str| format!("{name}=net_af_packet,iface={iface}");
+        let (wan, client) = match self.options.pairs {
+            Pairs::One => (port("wan", WAN_INTERFACE), port("client", SAT_INTERFACE)),
+            Pairs::Two => (port("wan.a", WAN_INTERFACE), port("client.a", SAT_INTERFACE)),
+            Pairs::Hairpin => (
+                port("wan.h", WAN_INTERFACE) + ",vlan=100",
+                port("client.h", WAN_INTERFACE) + ",vlan=200",
+            ),
+        };
         let mut command = self.dataplane_command(
-            &format!("wan{pair}=net_af_packet,iface={WAN_INTERFACE}"),
-            &format!("client{pair}=net_af_packet,iface={SAT_INTERFACE}"),
+            &wan,
+            &client,
             &[
                 "--socket",
                 &self.dataplane_socket().display().to_string(),
@@ -246,10 +264,10 @@ impl Testbed {
                 "json",
             ],
         )?;
-        if self.options.two_pairs {
+        if self.options.pairs == Pairs::Two {
             let [wan, client] = SECOND[1];
-            command.arg("--port").arg(format!("wan.b=net_af_packet,iface={wan}"));
-            command.arg("--port").arg(format!("client.b=net_af_packet,iface={client}"));
+            command.arg("--port").arg(port("wan.b", wan));
+            command.arg("--port").arg(port("client.b", client));
         }
         if let Some(most) = self.options.max_clients {
             command.arg("--max-clients").arg(most.to_string());

@@ -235,7 +235,7 @@ fn workers(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
 /// A counter of a port: name, help, and which it is.
 type OfPort = (&'static str, &'static str, MetricType, fn(&Port) -> u64);
 
-const OF_PORT: [OfPort; 12] = [
+const OF_PORT: [OfPort; 13] = [
     ("port_received_packets_total", "Frames that a port received", Counter, |p| p.received.packets),
     ("port_received_bytes_total", "Bytes that a port received", Counter, |p| p.received.bytes),
     ("port_sent_packets_total", "Frames that a port sent", Counter, |p| p.sent.packets),
@@ -263,6 +263,12 @@ const OF_PORT: [OfPort; 12] = [
         "Frames from clients that there was no slot for; they shared the default client's link",
         Counter,
         |p| p.unplaced,
+    ),
+    (
+        "port_foreign_packets_total",
+        "Frames with neither VLAN of a hairpin pair, which were dropped",
+        Counter,
+        |p| p.foreign,
     ),
     (
         "port_unconfirmed_packets_total",

@@ -175,6 +175,7 @@ pub fn busy(clients: impl IntoIterator<Item = String>) -> pb::Stats {
         staged: 1,
         malformed: 4,
         unplaced: 9,
+        foreign: 11,
         link: if name == "wan" { pb::LinkState::Up } else { pb::LinkState::Down } as i32,
         link_mbps: 10_000,
         state: Some(pb::PortState {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two port pairs: a packet leaves on the pair that it came in by, and a link may be one pair's.
+//! Two port pairs: a packet leaves on the pair that it came in by, and a link may be one pair's. A
+//! hairpin pair: one interface with two VLANs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use smoke::cpus::Cpus;
 use smoke::linkctl::{Linkctl, REFUSED};
 use smoke::ping::{Ping, Pings};
-use smoke::testbed::{Options, SERVER, Testbed};
+use smoke::testbed::{Options, Pairs, SERVER, SERVER_INTERFACE, Testbed};
+use smoke::wire::Wire;
 
 use super::{SEED, drained, dropped_only_for, emulator, link, on_bed, within, written};
 
@@ -15,11 +17,11 @@ const PINGS: u32 = 40;
 const INTERVAL: Duration = Duration::from_millis(50);
 
 pub fn each_pair_has_its_own_link_and_hosts(cpus: &Cpus) -> anyhow::Result<()> {
-    on_bed(cpus, Options { two_pairs: true, ..emulator(1) }, |bed| own_link(bed, 1))
+    on_bed(cpus, Options { pairs: Pairs::Two, ..emulator(1) }, |bed| own_link(bed, 1))
 }
 
 pub fn two_workers_keep_pairs_apart(cpus: &Cpus) -> anyhow::Result<()> {
-    on_bed(cpus, Options { two_pairs: true, workers: 2, ..emulator(1) }, |bed| own_link(bed, 2))
+    on_bed(cpus, Options { pairs: Pairs::Two, workers: 2, ..emulator(1) }, |bed| own_link(bed, 2))
 }
 
 fn own_link(bed: &mut Testbed, workers: usize) -> anyhow::Result<()> {
@@ -93,4 +95,66 @@ fn pings(bed: &Testbed) -> anyhow::Result<[Pings; 2]> {
         ensure!(pings.lost() == 0 && pings.duplicates() == 0, "{pings:?}");
     }
     Ok(both)
+}
+
+const WAN_TAG: [u8; 4] = [0x81, 0, 0, 100];
+const CLIENT_TAG: [u8; 4] = [0x81, 0, 0, 200];
+const FRAMES: u8 = 50;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn hairpin_pair_exchanges_vlans(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, Options { pairs: Pairs::Hairpin, ..emulator(1) }, |bed| {
+        let linkctl = bed.linkctl()?;
+        let profile = link("fast", "rate = \"unlimited\"\nqueue.limit = \"1 MB\"");
+        linkctl.set_profile(&written(bed, "fast.toml", &profile)?, SEED)?;
+        let wire = Wire::open(bed.server(), SERVER_INTERFACE)?;
+        let began = Instant::now();
+        for n in 0..FRAMES {
+            wire.send(&tagged(Some(WAN_TAG), n))?;
+            wire.send(&tagged(Some(CLIENT_TAG), n))?;
+        }
+        // Of neither side: without a tag, and of another VLAN.
+        for n in 0..5 {
+            wire.send(&tagged(None, n))?;
+            wire.send(&tagged(Some([0x81, 0, 1, 44]), n))?;
+        }
+        let mut expected: Vec<Vec<u8>> = (0..FRAMES)
+            .flat_map(|n| [CLIENT_TAG, WAN_TAG].map(|tag| tagged(Some(tag), n)))
+            .collect();
+        let mut came = Vec::new();
+        while came.len() < expected.len() {
+            ensure!(Wire::wait(&[&wire], began + PATIENCE)?, "{} frames came", came.len());
+            came.extend(wire.receive()?);
+        }
+        ensure!(began.elapsed() >= Duration::from_millis(10), "without the delay of the link");
+        let stats = drained(&linkctl)?;
+        came.extend(wire.receive()?);
+        expected.sort();
+        came.sort();
+        ensure!(came == expected, "other frames came");
+        stats.conserved()?;
+        dropped_only_for(&stats, &[])?;
+        let (wan, client) = (stats.port("wan.h")?, stats.port("client.h")?);
+        for port in [wan, client] {
+            let counts = [port.received.packets, port.sent.packets, port.missed];
+            ensure!(counts == [FRAMES.into(), FRAMES.into(), 0], "{port:?}");
+        }
+        ensure!((wan.foreign, client.foreign) == (10, 0), "{wan:?} {client:?}");
+        let in_link = stats.packets(|pipe| pipe.received);
+        ensure!(in_link == 2 * u64::from(FRAMES), "{in_link} packets in the link");
+        Ok(())
+    })
+}
+
+/// A packet between the hosts, up to the longest, with a tag or without.
+fn tagged(tag: Option<[u8; 4]>, number: u8) -> Vec<u8> {
+    let len = 60 + 29 * u16::from(number % 51);
+    let tag = tag.map_or_else(Vec::new, Vec::from);
+    let mut packet = vec![number; usize::from(len) - 14];
+    packet[..12].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0]);
+    packet[2..4].copy_from_slice(&(len - 14).to_be_bytes());
+    let (server, client) = (SERVER.octets(), [10, 77, 0, 10]);
+    // The client side is the destination of a forward frame.
+    packet[12..20].copy_from_slice(&[server, client].concat());
+    [&[2; 6][..], &[4; 6], &tag, &[8, 0], &packet].concat()
 }
