@@ -269,7 +269,7 @@ impl Rules {
     /// Not inlined: frames of plans without matches do not pay for its registers.
     #[inline(never)]
     fn by_match(&self, frame: &[u8], direction: Direction, pair: u8) -> Option<ClientName> {
-        self.matches.get(&Fields::of(frame, direction).from_pair(self.matches.pair(pair)))
+        self.matches.get(&Fields::of(frame, direction).on_pair(self.matches.pair(pair)))
     }
 
     /// By the frame's Ethernet header.

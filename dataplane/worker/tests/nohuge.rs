@@ -206,7 +206,7 @@ fn hairpin_pair_exchanges_its_two_vlans() {
     let mut forward: Vec<Vec<u8>> = (0..100).map(frame).collect();
     forward.push(tagged(&[INNER], &frame(3)));
     let back: Vec<Vec<u8>> = (200..250).map(frame).collect();
-    let foreign = vec![
+    let foreign = [
         frame(1),
         tagged(&[[0x81, 0, 0, 101]], &frame(2)),
         tagged(&[[0x81, 0, 0, 0]], &frame(2)),

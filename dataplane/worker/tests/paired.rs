@@ -88,7 +88,7 @@ fn plan(delay: Nanos) -> Plan {
         pipe.rate = BitRate::bps(500_000_000).into();
         pipe.delay.base = delay;
         pipe.packet_loss = Probability::new(0.05).into();
-        pipe.duplicate = Probability::new(0.1).into();
+        pipe.duplicate = Probability::new(0.1);
     }
     plan
 }

@@ -19,6 +19,8 @@ pub const MOST_CLIENTS: u32 = 100_000;
 pub const MOST_WORKERS: u16 = 64;
 /// Hugepage memory that DPDK needs besides `memory.buffers`, bytes.
 pub const DPDK_BYTES: u64 = 176 << 20;
+/// What each further port pair needs for each worker, with frames of 1518 bytes.
+const PAIR_BYTES: u64 = 26 << 20;
 /// Upper bound of NUMA node numbers.
 const MOST_NODES: u32 = 1024;
 /// Largest id of a VLAN (IEEE 802.1Q).
@@ -210,7 +212,11 @@ impl BoxFile {
     /// Hugepage memory for DPDK and the buffers, bytes.
     #[must_use]
     pub fn huge_bytes(&self) -> u64 {
-        self.memory.buffers.unwrap_or(0).saturating_add(DPDK_BYTES)
+        let ports = self.ports.named();
+        let pairs = crate::pairs(ports.iter().map(|(name, _)| name.as_str()));
+        let further = pairs.map_or(0, |pairs| pairs.len().saturating_sub(1) as u64);
+        let rings = further * self.workers.number() as u64 * PAIR_BYTES;
+        self.memory.buffers.unwrap_or(0).saturating_add(DPDK_BYTES + rings)
     }
 }
 
@@ -362,6 +368,11 @@ mod tests {
                  count = 512",
                 "are 512 of 2 MiB, 1 GiB: memory.buffers and DPDK's own needs are 1200 MiB; write \
                  count = 600",
+            ),
+            (
+                "[ports]\nwan.a = \"net_null\"\nwan.b = \"net_null\"\n[workers]\ncount = 2\n\
+                 [memory]\nhuge = \"on\"\n[hugepages]\nsize = \"2 MiB\"\ncount = 113",
+                "DPDK's own needs are 228 MiB; write count = 114",
             ),
             ("[hugepages]\nsize = \"1 GiB\"\ncount = 0", "hugepages.count in the box's file is 0"),
             ("[clock]\nptp = \"/dev/rtc0\"", "clock.ptp in the box's file is `/dev/rtc0`: a PTP"),

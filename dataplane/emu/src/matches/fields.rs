@@ -82,7 +82,7 @@ impl Fields {
     /// With the number of its port pair in the table that it is looked up in.
     #[inline]
     #[must_use]
-    pub(crate) fn from_pair(mut self, number: u8) -> Self {
+    pub(crate) fn on_pair(mut self, number: u8) -> Self {
         self.put(PAIR, number.into());
         self
     }

@@ -183,7 +183,7 @@ impl<T: Copy + PartialEq> Table<T> {
         Ok(())
     }
 
-    /// The number of one of the box's port pairs for [`Fields::from_pair`].
+    /// The number of one of the box's port pairs for [`Fields::on_pair`].
     #[inline]
     pub(crate) fn pair(&self, pair: u8) -> u8 {
         self.numbers.get(usize::from(pair)).copied().unwrap_or(0)

@@ -49,7 +49,7 @@ fn pairs() -> Vec<ClientName> {
 impl Made {
     /// As a table with the pairs of the box looks it up.
     fn fields(&self, table: &Table<usize>) -> Fields {
-        Fields::of(&self.frame(), self.direction).from_pair(table.pair(self.pair))
+        Fields::of(&self.frame(), self.direction).on_pair(table.pair(self.pair))
     }
 
     fn by_direction<T>(&self, client: T, remote: T) -> (T, T) {
