@@ -123,7 +123,7 @@ fn faults_are_reported_with_remedy_and_nothing_changes() {
         (
             "two ways to one device",
             |m| m.edit("pci = \"0000:01:00.0\"", "select = { id = \"8086:1572\", nth = 2 }"),
-            &["both ports are 0000:01:00.1"],
+            &["wan and client are both 0000:01:00.1"],
         ),
         ("an address", |m| m.address("eth0", "192.0.2.1"), &["eth0 has the address 192.0.2.1"]),
         (

@@ -67,9 +67,10 @@ fn same(host: &Host, ports: &[Seen]) -> Option<Finding> {
     let (first, second, device) = ports.iter().find_map(|port| {
         let device = binding(host, port)?.address;
         let first = devices.insert(device.clone(), port)?;
-        // A file with two ports on one device is a hairpin pair, or was refused before.
-        let is_hairpin = first.found.device == port.found.device;
-        (!is_hairpin).then_some((&first.name, &port.name, device))
+        let is_vlan =
+            |port: &Seen| port.found.spec.split(',').any(|part| part.starts_with("vlan="));
+        // A hairpin pair has two VLANs on one device.
+        (!is_vlan(first) || !is_vlan(port)).then_some((&first.name, &port.name, device))
     })?;
     let found = format!("{first} and {second} are both {device}");
     let why = "a packet comes in at one port of a pair and leaves at the other";

@@ -13,6 +13,7 @@ use crate::appliance::step::{Step, Tool, VFIO, driver, pages};
 use crate::doctor::machine::read;
 use crate::failure::Failure;
 use boxfile::{Binding, BoxFile, Device};
+use std::collections::HashSet;
 use std::path::Path;
 
 /// As the kernel names its process.
@@ -155,6 +156,9 @@ fn goals(host: &Host, file: &BoxFile, checked: &Checked) -> Vec<Step> {
         of_card.chain(itself)
     });
     goals.extend(ifaces.map(|iface| Step::Up { iface }));
+    // Both ports of a hairpin pair are one device.
+    let mut targets = HashSet::new();
+    goals.retain(|goal| targets.insert(goal.target()));
     goals
 }
 

@@ -67,6 +67,9 @@ impl Wanted {
         };
         for (name, port) in file.ports.named() {
             match port.find(&name, roots).map(|found| found.device) {
+                // Both ports of a hairpin pair are one device.
+                Ok(Device::Pci(address)) if wanted.pci.contains(&address.to_string()) => {}
+                Ok(Device::Kernel(iface)) if wanted.ports.contains(&iface) => {}
                 Ok(Device::Pci(address)) => wanted.pci.push(address.to_string()),
                 Ok(Device::Kernel(iface)) => wanted.ports.push(iface),
                 Ok(Device::Virtual) => {}
@@ -102,6 +105,10 @@ mod tests {
         assert_eq!(wanted.packets, Memory::PACKETS);
         let wanted = parse("[ports]\nwan = \"net_null\"");
         assert!(wanted.pci.is_empty() && wanted.ports.is_empty());
+        let text = "[ports]\nwan.a = \"01:00.1\"\nclient.a = \"01:00.0\"\nwan.h = { kernel = \"e\", vlan = 1 }\n\
+                    client.h = { kernel = \"e\", vlan = 2 }";
+        let wanted = parse(text);
+        assert_eq!((wanted.pci.len(), wanted.ports), (2, vec!["e".into()]));
         let wanted = parse("[ports.wan.select]\nid = \"ffff:ffff\"");
         assert!(wanted.lost[0].contains("ffff:ffff"), "{wanted:?}");
     }
