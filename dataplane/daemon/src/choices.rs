@@ -3,15 +3,13 @@
 //! the defaults.
 
 use boxfile::{
-    BoxFile, BoxFileError, FindError, Huge, Idle, MOST_WORKERS, Memory, PORT_NAMES, PairsError,
-    Roots, Switch, SwitchError,
+    BoxFile, BoxFileError, FindError, Huge, Idle, MOST_WORKERS, Memory, Roots, Switch, SwitchError,
 };
-use emu::client::NameError;
 use emu::units::Nanos;
 use thiserror::Error;
 
 use crate::arguments::Arguments;
-use crate::pairs::{PortPair, pairs};
+use crate::pairs::{PortPair, PortsError, pairs};
 
 /// `--copy-break`: above it the time that a kept buffer saves is worth its memory
 /// (docs/adr/0002).
@@ -49,9 +47,9 @@ pub enum ChoiceError {
     /// The file.
     #[error("{0}")]
     File(#[from] BoxFileError),
-    /// A port's specification in the file.
+    /// The ports.
     #[error("{0}")]
-    Port(#[from] dpdk::Error),
+    Ports(#[from] PortsError),
     /// The switch in the file.
     #[error("{0}")]
     Switch(#[from] SwitchError),
@@ -67,36 +65,12 @@ pub enum ChoiceError {
          out of the box's file"
     )]
     PairsBehind(usize),
-    /// A port is missing.
-    #[error("no port `{0}`: give --port {0}=SPEC, or `{0}` under [ports] of the box's file")]
-    NoPort(String),
-    /// A port is given twice.
-    #[error("port `{0}` is given twice: name the other one `{1}`")]
-    Twice(String, String),
-    /// Names of ports, or their number.
-    #[error("{0}")]
-    Pairs(#[from] PairsError),
     /// A switch that is connected to two VLANs.
     #[error(
         "a hairpin pair behind a switch: the switch is connected to two ports; leave [switch] out of \
          the box's file, or give each port its own device"
     )]
     HairpinBehind,
-    /// Both sides of a hairpin pair have one VLAN.
-    #[error("ports `{}` and `{}` have the same vlan={vlan}: give each its own", ports[0], ports[1])]
-    SameVlan { ports: [String; 2], vlan: u16 },
-    /// One port of a pair is a VLAN, or both of different devices.
-    #[error(
-        "ports `{}` and `{}` are no hairpin pair: with vlan=, both ports are the same device with the \
-         same arguments, and each has its own vlan=N", .0[0], .0[1]
-    )]
-    NoHairpin([String; 2]),
-    /// A name that matches cannot use.
-    #[error("port pair `{0}`: {1}")]
-    Pair(String, String),
-    /// A port of the file is no device of this machine.
-    #[error("{0}")]
-    Device(#[from] FindError),
     /// Workers and cores differ in number.
     #[error("{workers} workers on {} cores {cores:?}: give each worker a core of its own, \
              with --core or under [workers] of the box's file", cores.len())]
@@ -131,25 +105,14 @@ pub enum ChoiceError {
 }
 
 impl ChoiceError {
-    pub(crate) fn pair(name: &str, error: NameError) -> Self {
-        Self::Pair(name.to_owned(), error.to_string().replace("client", "pair"))
-    }
-
-    pub(crate) fn twice(port: String) -> Self {
-        let [wan, client] = PORT_NAMES;
-        let other = match port.strip_prefix(wan) {
-            Some(pair) => format!("{client}{pair}"),
-            None => port.replacen(client, wan, 1),
-        };
-        Self::Twice(port, other)
-    }
-
     /// Whether the request is valid but this machine cannot do it.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
-            Self::Core { .. } | Self::Cores { .. } | Self::Device(FindError::None { .. })
+            Self::Core { .. }
+                | Self::Cores { .. }
+                | Self::Ports(PortsError::Device(FindError::None { .. }))
         )
     }
 }
@@ -324,7 +287,11 @@ mod tests {
         let error = choose(&["--box", "x"], file).unwrap_err();
         assert!(error.contains("selects id = \"8086:1572\""), "{error}");
         let of = |select| {
-            ChoiceError::from(FindError::None { name: "wan".into(), select, there: Vec::new() })
+            ChoiceError::from(PortsError::from(FindError::None {
+                name: "wan".into(),
+                select,
+                there: Vec::new(),
+            }))
         };
         assert!(of("x".into()).is_refusal());
         // An option goes before it.

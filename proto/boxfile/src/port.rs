@@ -10,7 +10,6 @@ use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::pci::Address;
-use crate::schema::Side;
 
 /// Vendor id of Mellanox: its DPDK driver works on top of the kernel driver.
 const MELLANOX: &str = "15b3";
@@ -28,6 +27,15 @@ pub enum Port {
     /// A specification as for `--port NAME=`.
     Spec(String),
     Table(PortTable),
+}
+
+/// `wan` or `client` under `[ports]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The port of the only pair.
+    Only(Port),
+    /// The ports of several pairs, by the names of the pairs.
+    Pairs(Vec<(String, Port)>),
 }
 
 /// `[ports.wan]`, `[ports.client]`.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
 use crate::hugepages::Hugepages;
-use crate::port::{self, Port};
+use crate::port::{self, Port, Side};
 use crate::problem::Problem;
 use crate::switch::{self, SwitchFile};
 
@@ -67,15 +67,6 @@ impl Ports {
         }
         named
     }
-}
-
-/// `wan` or `client` under `[ports]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The port of the only pair.
-    Only(Port),
-    /// The ports of several pairs, by the names of the pairs.
-    Pairs(Vec<(String, Port)>),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
