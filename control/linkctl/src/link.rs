@@ -6,7 +6,7 @@ use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use profile::{format_size, parse_size};
 use proto::linkemu::v1 as pb;
@@ -20,6 +20,8 @@ Examples:
   linkctl --link lab1 set profile viasat2      any command: --link, or LINKEMU_LINK
   linkctl --link lab1 stats
   linkctl link assign lab1 --prefix 10.1.0.0/24 --vlan 100
+  linkctl link add backbone --scheduler drr    a second link for several ones:
+  linkctl link add lab2 --via backbone --weight 2 --prefix 10.2.0.0/24
   linkctl link list
   linkctl link rules
   linkctl link remove lab1
@@ -41,6 +43,16 @@ pub enum Command {
         /// Most clients; without it, 16
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         clients: Option<u32>,
+        /// Let other links pass this one, and serve them so
+        #[arg(long, value_name = "SCHEDULER", conflicts_with = "via")]
+        scheduler: Option<Scheduler>,
+        /// Let its packets also pass this link, which has a scheduler
+        #[arg(long, value_name = "LINK")]
+        via: Option<String>,
+        /// Weight there with drr, 1 to 1000; without it, 1
+        #[arg(long, value_name = "N", requires = "via",
+              value_parser = clap::value_parser!(u32).range(1..=1000))]
+        weight: Option<u32>,
         #[command(flatten)]
         rules: Matches,
     },
@@ -56,6 +68,24 @@ pub enum Command {
     },
     /// Show the rules of all links
     Rules,
+}
+
+/// How a link serves those that pass it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scheduler {
+    /// First in, first out: one queue for all
+    Fifo,
+    /// Deficit round robin by weight: a queue for each
+    Drr,
+}
+
+impl From<Scheduler> for pb::Scheduler {
+    fn from(scheduler: Scheduler) -> Self {
+        match scheduler {
+            Scheduler::Fifo => Self::Fifo,
+            Scheduler::Drr => Self::Drr,
+        }
+    }
 }
 
 /// What traffic belongs to a link.
@@ -97,15 +127,31 @@ struct LinkView<'a> {
     generation: u64,
     holder: &'a str,
     rules: u32,
+    scheduler: Option<&'static str>,
+    via: Option<&'a str>,
+    weight: Option<u32>,
 }
 
 impl<'a> From<&'a pb::NamedLink> for LinkView<'a> {
     fn from(link: &'a pb::NamedLink) -> Self {
-        let pb::NamedLink { name, memory_bytes, clients, profile, generation, holder, rules } =
-            link;
-        let name = link_id(name);
-        let (memory_bytes, clients, generation) = (*memory_bytes, *clients, *generation);
-        Self { name, memory_bytes, clients, profile, generation, holder, rules: *rules }
+        let via = Some(link_id(&link.via)).filter(|via| !via.is_empty());
+        let scheduler = match link.scheduler() {
+            pb::Scheduler::Unspecified => None,
+            pb::Scheduler::Fifo => Some("fifo"),
+            pb::Scheduler::Drr => Some("drr"),
+        };
+        Self {
+            name: link_id(&link.name),
+            memory_bytes: link.memory_bytes,
+            clients: link.clients,
+            profile: &link.profile,
+            generation: link.generation,
+            holder: &link.holder,
+            rules: link.rules,
+            scheduler,
+            via,
+            weight: via.map(|_| link.weight),
+        }
     }
 }
 
@@ -145,8 +191,16 @@ struct Removed<'a> {
 
 pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
-        Command::Add { name, memory, clients, rules } => {
-            add(context, name, (*memory, *clients), rules).await
+        Command::Add { name, memory, clients, scheduler, via, weight, rules } => {
+            let wanted = pb::NamedLink {
+                memory_bytes: memory.unwrap_or(0),
+                clients: clients.unwrap_or(0),
+                scheduler: scheduler.map_or(pb::Scheduler::Unspecified, Into::into).into(),
+                via: via.as_deref().map(link_name).unwrap_or_default(),
+                weight: weight.unwrap_or(0),
+                ..Default::default()
+            };
+            add(context, name, wanted, rules).await
         }
         Command::Remove { name } => {
             let connection = Connection::open(context).await?;
@@ -173,15 +227,10 @@ pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
 async fn add(
     context: &Context,
     name: &str,
-    (memory, clients): (Option<u64>, Option<u32>),
+    wanted: pb::NamedLink,
     rules: &Matches,
 ) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
-    let wanted = pb::NamedLink {
-        memory_bytes: memory.unwrap_or(0),
-        clients: clients.unwrap_or(0),
-        ..Default::default()
-    };
     let request = pb::CreateLinkRequest { link_id: name.to_owned(), link: Some(wanted) };
     let mut link = connection.answer(connection.links().create_link(request)).await?;
     let rules = rules.rules();
@@ -227,7 +276,7 @@ async fn list(context: &Context) -> Result<(), Failure> {
         return output::json(&ListView { links });
     }
     let mut table =
-        table(&["LINK", "PROFILE", "GENERATION", "MEMORY", "CLIENTS", "RULES", "LEASE"]);
+        table(&["LINK", "PROFILE", "GENERATION", "MEMORY", "CLIENTS", "RULES", "PASSES", "LEASE"]);
     for column in table.column_iter_mut().skip(2).take(4) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -239,6 +288,11 @@ async fn list(context: &Context) -> Result<(), Failure> {
             format_size(link.memory_bytes),
             link.clients.to_string(),
             link.rules.to_string(),
+            match (link.via, link.scheduler) {
+                (Some(via), _) => format!("{via}, weight {}", link.weight.unwrap_or(1)),
+                (None, Some(scheduler)) => format!("({scheduler})"),
+                (None, None) => "-".to_owned(),
+            },
             if link.holder.is_empty() { "-".to_owned() } else { link.holder.to_owned() },
         ]);
     }

@@ -156,7 +156,12 @@ impl Links {
         let dataplane = self.0.main.control.dataplane();
         let found = dataplane.list_links().await?;
         let there: Vec<&str> = found.links.iter().map(|link| link_id(&link.name)).collect();
-        for (name, lane) in self.others() {
+        // Links that others pass come first.
+        let mut others: Vec<_> = self.others().into_iter().collect();
+        others.sort_by_key(|(_, lane)| {
+            lane.control.saver().state().link.is_some_and(|link| !link.via.is_empty())
+        });
+        for (name, lane) in others {
             if there.contains(&name.as_str()) {
                 continue;
             }

@@ -41,6 +41,7 @@ use crate::accounts::{PortAccount, merge, number_clients};
 use crate::current::Current;
 use crate::names::Names;
 use crate::schedule::Schedule;
+use crate::sharing::Role;
 use crate::span::Span;
 use crate::switch::tick;
 pub use apply::{Made, Source, Terms};
@@ -114,6 +115,14 @@ struct Machine {
     free: std::sync::Mutex<Vec<u64>>,
 }
 
+/// What tells a link from others.
+struct Identity {
+    name: String,
+    /// In the workers.
+    number: usize,
+    role: Role,
+}
+
 struct Shared {
     name: String,
     number: usize,
@@ -122,6 +131,7 @@ struct Shared {
     workers: Vec<Handle>,
     /// The worker that has all clients of the link; without one all workers have some.
     home: OnceLock<usize>,
+    role: Role,
     room: std::sync::Mutex<Room>,
     history: Mutex<History>,
     /// Since the last mark; taken only with `history`.
@@ -177,18 +187,19 @@ impl Dataplane {
             board: Mutex::default(),
             free,
         });
-        Self::of(machine, MAIN_LINK.to_owned(), MAIN, workers, room, plan, start)
+        let main = Identity { name: MAIN_LINK.to_owned(), number: MAIN, role: Role::Alone };
+        Self::of(machine, main, workers, room, plan, start)
     }
 
     fn of(
         machine: Arc<Machine>,
-        name: String,
-        number: usize,
+        identity: Identity,
         workers: Vec<Handle>,
         room: Room,
         plan: pb::Plan,
         start: prost_types::Timestamp,
     ) -> Self {
+        let Identity { name, number, role } = identity;
         let utc_zero = utc_zero(&machine.clock);
         machine.jumps().insert(number, Duration::ZERO);
         let effective_utc = Some(start);
@@ -205,6 +216,7 @@ impl Dataplane {
             machine,
             workers,
             home: OnceLock::new(),
+            role,
             room: std::sync::Mutex::new(room),
             history,
             span,
@@ -218,6 +230,11 @@ impl Dataplane {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// Its place in a sequence of links.
+    pub(crate) fn role(&self) -> &Role {
+        &self.0.role
     }
 
     /// The resources of this link for a plan.

@@ -22,6 +22,7 @@ pub mod pulse;
 mod refusal;
 pub mod schedule;
 pub mod service;
+mod sharing;
 pub mod span;
 pub mod steering;
 pub mod switch;

@@ -11,8 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use clients::Fault;
-use emu::client::ClientName;
-use emu::links::{Board, MAIN, MAX_LINKS};
+use emu::client::{ClientName, NameError};
+use emu::links::{Board, MAIN, MAX_LINKS, Via};
 use emu::rules::RulesError;
 use emu::store::SEGMENT;
 use owner::Scenarios;
@@ -23,6 +23,7 @@ use tokio::sync::Mutex;
 use tonic::{Request, Status};
 
 use crate::dataplane::{Dataplane, LinksError};
+use crate::sharing::{Role, Shared as Passed, SharingError};
 
 /// Clients of a link that does not say how many.
 const CLIENTS: u32 = 16;
@@ -175,8 +176,15 @@ impl Links {
         if clients > most {
             return Err(LinksError::Clients(clients, most));
         }
-        let home = main.lend(&name, bytes).await?;
-        let link = match main.add_beside(name.clone(), number, home, bytes, clients).await {
+        let role = Role::of(wanted)?;
+        let passed = self.passed(&role)?;
+        let home = main.lend(&name, bytes, passed.as_ref().and_then(Dataplane::home)).await?;
+        let place = (bytes, clients);
+        let added = match &passed {
+            None => main.add_beside(name.clone(), number, home, place, (role, None)).await,
+            Some(passed) => self.add_access(passed, &name, number, home, place, role).await,
+        };
+        let link = match added {
             Ok(link) => link,
             Err(error) => {
                 main.take_back_memory(home, bytes).await?;
@@ -187,6 +195,55 @@ impl Links {
         let described = described(&entry.dataplane, &rules).await;
         self.0.others.write().unwrap_or_else(PoisonError::into_inner).insert(name, entry);
         described
+    }
+
+    /// The shared link that a new link passes.
+    fn passed(&self, role: &Role) -> Result<Option<Dataplane>, LinksError> {
+        let Role::Access { via, weight } = role else { return Ok(None) };
+        let passed = self.get(via)?.dataplane;
+        let shared = passed.role().shared().ok_or(SharingError::NotShared(via.clone()))?;
+        if *weight != 1 && !shared.is_weighted() {
+            return Err(SharingError::NoWeight.into());
+        }
+        Ok(Some(passed))
+    }
+
+    /// Adds a link whose packets also pass a shared one.
+    async fn add_access(
+        &self,
+        passed: &Dataplane,
+        name: &str,
+        number: usize,
+        home: usize,
+        place: (u64, u32),
+        role: Role,
+    ) -> Result<Dataplane, LinksError> {
+        let (Some(shared), Role::Access { weight, .. }) = (passed.role().shared(), &role) else {
+            return Err(SharingError::NotShared(passed.name().to_owned()).into());
+        };
+        let access = client_name(name)?;
+        let most = (passed.name(), passed.room().clients);
+        let client = shared.join(access, *weight, most)?;
+        let added = async {
+            passed.share().await?;
+            let via = Via { link: passed.number(), client };
+            let main = &self.0.main.dataplane;
+            main.add_beside(name.to_owned(), number, home, place, (role, Some(via))).await
+        };
+        let added = added.await;
+        if added.is_err() {
+            shared.leave(access);
+        }
+        added
+    }
+
+    /// The shared link that a link passes, once it holds no packet of this one.
+    async fn passed_by(&self, link: &Dataplane) -> Result<Option<Dataplane>, LinksError> {
+        let Some(passed) = self.passed(link.role())? else { return Ok(None) };
+        let Some(shared) = passed.role().shared() else { return Ok(None) };
+        let client = shared.client(client_name(link.name())?).to_string();
+        drained(&passed, Some(&client)).await?;
+        Ok(Some(passed))
     }
 
     /// Removes a link and its rules.
@@ -203,7 +260,10 @@ impl Links {
         if scenarios.status().state.is_some_and(|state| state.runs()) {
             return Err(LinksError::Runs(name));
         }
-        drained(&dataplane).await?;
+        if let Some(by) = dataplane.role().shared().map(Passed::names).filter(|by| !by.is_empty()) {
+            return Err(SharingError::Passed { name, by }.into());
+        }
+        drained(&dataplane, None).await?;
         let before = rules.clone();
         if rules.of(&name) > 0 {
             let mut others = rules.rules.clone();
@@ -211,13 +271,28 @@ impl Links {
             self.enforce(&mut rules, others).await?;
         }
         // What came before the rules changed.
-        if let Err(error) = drained(&dataplane).await {
+        let emptied = async {
+            drained(&dataplane, None).await?;
+            let passed = self.passed_by(&dataplane).await?;
+            // What came back from there.
+            drained(&dataplane, None).await?;
+            Ok(passed)
+        };
+        let emptied: Result<_, LinksError> = emptied.await;
+        if let Err(error) = emptied {
             if rules.generation != before.generation {
                 self.enforce(&mut rules, before.rules).await?;
             }
             return Err(error);
         }
+        let passed = emptied?;
         dataplane.remove().await?;
+        if let Some((passed, shared)) =
+            passed.as_ref().and_then(|it| Some((it, it.role().shared()?)))
+        {
+            shared.leave(client_name(&name)?);
+            passed.share().await?;
+        }
         self.0.others.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
         let home = dataplane.home().unwrap_or_default();
         Ok(self.0.main.dataplane.take_back_memory(home, dataplane.room().capacity).await?)
@@ -275,6 +350,11 @@ impl Links {
                         continue;
                     }
                 };
+            if entry.dataplane.role().shared().is_some() {
+                let error = SharingError::Rule(entry.dataplane.name().to_owned());
+                found.push(format!("{path}.link"), error.to_string());
+                continue;
+            }
             if let Some(home) = entry.dataplane.home() {
                 board.set_home(entry.dataplane.number(), home);
             }
@@ -328,19 +408,26 @@ impl Links {
 /// can also be the name of a directory.
 fn check_name(name: &str) -> Result<(), LinksError> {
     let refused = |why: &str| LinksError::Name(format!("link {name:?}: {why}"));
-    name.parse::<ClientName>()
-        .map_err(|error| refused(&error.to_string().replace("client", "link")))?;
+    client_name(name)?;
     if !name.starts_with(|first: char| first.is_ascii_alphanumeric()) {
         return Err(refused("a link's name begins with a letter or digit: choose another one"));
     }
     Ok(())
 }
 
-/// Waits until a link holds no packet.
-async fn drained(link: &Dataplane) -> Result<(), LinksError> {
+/// The name of a link as that of a client.
+fn client_name(name: &str) -> Result<ClientName, LinksError> {
+    name.parse().map_err(|error: NameError| {
+        let why = error.to_string().replace("client", "link");
+        LinksError::Name(format!("link {name:?}: {why}"))
+    })
+}
+
+/// Waits until a link holds no packet, or none of one client.
+async fn drained(link: &Dataplane, client: Option<&str>) -> Result<(), LinksError> {
     let began = tokio::time::Instant::now();
     loop {
-        let packets = link.held().await?;
+        let packets = link.held(client).await?;
         if packets == 0 {
             return Ok(());
         }
@@ -354,7 +441,7 @@ async fn drained(link: &Dataplane) -> Result<(), LinksError> {
 async fn described(link: &Dataplane, rules: &Rules) -> Result<model::NamedLink, LinksError> {
     let room = link.room();
     let current = link.current().await?;
-    Ok(model::NamedLink {
+    let mut described = model::NamedLink {
         name: link_name(link.name()),
         memory_bytes: room.capacity * u64::from(room.workers.max(1)),
         clients: room.clients,
@@ -362,7 +449,10 @@ async fn described(link: &Dataplane, rules: &Rules) -> Result<model::NamedLink, 
         generation: current.applied.generation,
         holder: String::new(),
         rules: rules.of(link.name()),
-    })
+        ..Default::default()
+    };
+    link.role().describe(&mut described);
+    Ok(described)
 }
 
 #[cfg(test)]

@@ -225,6 +225,14 @@ impl<B: Buffer> Engine<B> {
         self.shared.store.used() == 0 && self.slots.iter().all(|slot| slot.pipe.is_empty())
     }
 
+    /// Whether no frame of a client is held.
+    #[must_use]
+    pub(crate) fn holds_none_of(&self, key: ClientKey) -> bool {
+        self.index.get(key).is_none_or(|client| {
+            Direction::BOTH.iter().all(|d| self.slots[pipe_id(client, *d) as usize].pipe.is_empty())
+        })
+    }
+
     fn admit(&mut self, key: ClientKey) -> u32 {
         // There is always a change.
         let Some(in_force) = self.changes.back() else { return DEFAULT };

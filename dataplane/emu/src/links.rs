@@ -7,6 +7,8 @@
 //!
 //! Link 0 is `main` and always exists. While it is the only one, it costs one comparison.
 
+mod chain;
+
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -15,11 +17,15 @@ use hashbrown::HashMap;
 use crate::classify::{Class, classify, resolved};
 use crate::client::{ClientKey, ClientName};
 use crate::engine::{Egress, Engine};
-use crate::frame::{Buffer, Hint, Label};
+use crate::frame::{Buffer, Frame, Hint, Label};
 use crate::matches::UnknownPair;
 use crate::place::{Place, worker_of};
 use crate::rules::{Rule, Rules, RulesError};
+use crate::tag::Tag;
 use crate::units::{Direction, Instant};
+
+pub use chain::{ACCESS_TAG, Via};
+use chain::{Group, Stage};
 
 /// The number of the link that always exists.
 pub const MAIN: usize = 0;
@@ -129,6 +135,12 @@ pub struct Links<B: Buffer> {
     kept_up: usize,
     /// Clients of all links, about.
     clients: usize,
+    /// By number: the shared link that frames of an access link also pass.
+    vias: Vec<Option<Via>>,
+    groups: Vec<Group>,
+    stage: Stage<B>,
+    /// Bytes at the end of each tag that are the ports'.
+    tail: usize,
 }
 
 impl<B: Buffer> Links<B> {
@@ -151,7 +163,17 @@ impl<B: Buffer> Links<B> {
             board,
             kept_up: MAIN,
             clients,
+            vias: Vec::with_capacity(MAX_LINKS),
+            groups: Vec::with_capacity(MAX_LINKS),
+            stage: Stage::new(),
+            tail: 0,
         }
+    }
+
+    /// For ports that give each frame a tag of so many bytes.
+    #[must_use]
+    pub fn with_tail(self, tail: usize) -> Self {
+        Self { tail, ..self }
     }
 
     /// Number of links.
@@ -193,18 +215,37 @@ impl<B: Buffer> Links<B> {
         Some(())
     }
 
-    /// Adds a link under a number that is free, with an engine of [`Engine::sharing`].
+    /// Adds a link under a number that is free, with an engine of [`Engine::sharing`]. With `via`
+    /// its frames also pass a shared link.
     ///
     /// # Errors
-    /// Returns the engine if the number is not free, or [`MAX_LINKS`] or more.
-    pub fn add(&mut self, number: usize, engine: Box<Engine<B>>) -> Result<(), Box<Engine<B>>> {
-        if number >= MAX_LINKS || self.engines.get(number).is_some_and(Option::is_some) {
+    /// Returns the engine if the number is not free, or [`MAX_LINKS`] or more, or if the shared link
+    /// does not exist, is `main`, or passes another one itself.
+    pub fn add(
+        &mut self,
+        number: usize,
+        engine: Box<Engine<B>>,
+        via: Option<Via>,
+    ) -> Result<(), Box<Engine<B>>> {
+        if number >= MAX_LINKS || self.exists(number) {
             return Err(engine);
+        }
+        if let Some(Via { link, .. }) = via {
+            let passes = self.vias.get(link).is_some_and(Option::is_some);
+            if link == MAIN || !self.exists(link) || passes {
+                return Err(engine);
+            }
+            match self.groups.iter_mut().find(|group| group.shared == link) {
+                Some(group) => group.members.push(number),
+                None => self.groups.push(Group { shared: link, members: vec![number] }),
+            }
         }
         while self.engines.len() <= number {
             self.engines.push(None);
             self.due.push(Instant::MAX);
         }
+        self.vias.resize(self.engines.len(), None);
+        self.vias[number] = via;
         self.clients += engine.clients();
         self.engines[number] = Some(engine);
         self.due[number] = Instant::ZERO;
@@ -212,10 +253,20 @@ impl<B: Buffer> Links<B> {
         Ok(())
     }
 
-    /// Removes a link that holds no frame, and is not [`MAIN`].
+    /// Removes a link that holds no frame, and is not [`MAIN`]. The shared link that its frames
+    /// pass holds none of its client; a shared link has no access links.
     pub fn remove(&mut self, number: usize) -> Option<Box<Engine<B>>> {
-        if number == MAIN || !self.link(number)?.is_empty() {
+        let is_shared = self.groups.iter().any(|group| group.shared == number);
+        if number == MAIN || is_shared || !self.link(number)?.is_empty() {
             return None;
+        }
+        if let Some(via) = self.vias.get(number).copied().flatten() {
+            if !self.link(via.link)?.holds_none_of(ClientKey::Named(via.client)) {
+                return None;
+            }
+            self.groups.iter_mut().for_each(|group| group.members.retain(|n| *n != number));
+            self.groups.retain(|group| !group.members.is_empty());
+            self.vias[number] = None;
         }
         self.hand_store_to(MAIN)?;
         self.due[number] = Instant::MAX;
@@ -275,8 +326,46 @@ impl<B: Buffer> Links<B> {
         place: Place,
         burst: &mut [Option<B>],
     ) {
-        if let Some(engine) = self.link_or_main(place.link.into()) {
-            engine.arrive_burst_hinted(at, direction, burst, place.hint);
+        self.arrive_burst_of(at, direction, place.link.into(), burst, place.hint);
+    }
+
+    /// A burst of frames of one link arrives.
+    fn arrive_burst_of(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        link: usize,
+        burst: &mut [Option<B>],
+        hint: Hint,
+    ) {
+        if direction == Direction::Forward && self.vias.get(link).is_some_and(Option::is_some) {
+            for buffer in burst {
+                self.arrive_buffer(at, direction, link, buffer);
+            }
+        } else if let Some(engine) = self.link_or_main(link) {
+            engine.arrive_burst_hinted(at, direction, burst, hint);
+        }
+    }
+
+    /// A frame of an access link arrives.
+    fn arrive_buffer(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        link: usize,
+        buffer: &mut Option<B>,
+    ) {
+        let Some(b) = buffer.as_ref() else { return };
+        let Label { tag, tags_answer, pair, .. } = b.label();
+        let tag = Tag::new(tag);
+        let label = Label { hint: Hint::None, tag: &tag, tags_answer, pair };
+        match self.passes_first(link, direction, b.bytes()) {
+            Some(via) => self.arrive_via(at, (link, via), Frame::Buffer(buffer), label),
+            None => {
+                if let Some(engine) = self.link_or_main(link) {
+                    engine.arrive_at(at, direction, Frame::Buffer(buffer), label);
+                }
+            }
         }
     }
 
@@ -299,7 +388,9 @@ impl<B: Buffer> Links<B> {
             None if board.is_empty() => MAIN,
             None => board.link(direction, frame, label.pair),
         };
-        if let Some(engine) = self.link_or_main(number) {
+        if let Some(via) = self.passes_first(number, direction, frame) {
+            self.arrive_via(at, (number, via), Frame::Bytes(frame), label);
+        } else if let Some(engine) = self.link_or_main(number) {
             engine.arrive_labelled(at, direction, frame, label);
         }
     }
@@ -326,9 +417,8 @@ impl<B: Buffer> Links<B> {
             while begin < part.len() {
                 let number = numbers[begin];
                 let same = numbers[begin..part.len()].iter().take_while(|n| **n == number).count();
-                if let Some(engine) = self.link(number) {
-                    engine.arrive_burst(at, direction, &mut part[begin..begin + same]);
-                }
+                let run = &mut part[begin..begin + same];
+                self.arrive_burst_of(at, direction, number, run, Hint::None);
                 begin += same;
             }
         }
@@ -358,10 +448,12 @@ impl<B: Buffer> Links<B> {
         if self.count == 1 {
             return self.link(MAIN).map_or(0, |main| main.release(now, budget, egress));
         }
-        let (mut sent, links) = (0, self.engines.len());
+        let links = self.engines.len();
+        let mut sent =
+            if self.groups.is_empty() { 0 } else { self.release_chains(now, budget, egress) };
         let first = std::mem::take(&mut self.first);
         for number in (first..links).chain(0..first.min(links)) {
-            if self.due[number] > now {
+            if self.due[number] > now || self.is_chained(number) {
                 continue;
             }
             if sent >= budget {

@@ -41,7 +41,7 @@ fn several(plans: &[Plan]) -> Links<Vec<u8>> {
     main.set_memory(LIMIT.memory);
     let mut links = Links::new(main);
     for (number, plan) in plans.iter().enumerate().skip(1) {
-        links.add(number, another(plan, Instant::ZERO)).unwrap();
+        links.add(number, another(plan, Instant::ZERO), None).unwrap();
     }
     links
 }
@@ -85,7 +85,7 @@ proptest! {
         for (i, (link, (gap, step))) in steps.into_iter().enumerate() {
             now = now + Nanos(gap);
             if i == added {
-                links.add(LINKS, another(&plans[0], now)).unwrap();
+                links.add(LINKS, another(&plans[0], now), None).unwrap();
                 links.set_board(now, board(1..LINKS + 1));
             }
             if i == removed && i > added {
@@ -197,7 +197,7 @@ fn idle_clients_of_each_link_expire() {
     let whole = Limits { memory: LIMIT.memory * 2, ..limits };
     let main = Engine::<Vec<u8>>::new(whole, Plan::transparent(), Instant::ZERO).unwrap();
     let mut links = Links::new(main);
-    links.add(1, Box::new(engine())).unwrap();
+    links.add(1, Box::new(engine()), None).unwrap();
     links.set_board(Instant::ZERO, board(1..2));
     for link in [MAIN, 1] {
         let f = frame_of(link, Direction::Return, 1, 60, 0);

@@ -5,6 +5,7 @@
 mod aqm;
 mod arbitrary;
 mod beam;
+mod chain;
 mod copies;
 mod envelope;
 mod expiry;

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_queue::ArrayQueue;
 use emu::engine::{Engine, EngineError, Limits};
 use emu::frame::Buffer;
-use emu::links::{Board, MAIN};
+use emu::links::{Board, MAIN, Via};
 use emu::matches::MAX_PAIRS;
 use emu::observe::Observer;
 use emu::plan::Plan;
@@ -128,7 +128,7 @@ pub enum Command {
         answer: oneshot::Sender<Option<Box<dyn Observer>>>,
     },
     /// Add a link under a free number.
-    AddLink { link: usize, engine: Spare, answer: oneshot::Sender<()> },
+    AddLink { link: usize, engine: Spare, via: Option<Via>, answer: oneshot::Sender<()> },
     /// Remove a link that holds no frame; answers with its engine, or with none if it holds one.
     RemoveLink { link: usize, answer: oneshot::Sender<Option<Spare>> },
     /// Set the bytes that a link may store.
@@ -174,7 +174,7 @@ pub struct Handle {
     link: usize,
     /// Clients of the link.
     room: usize,
-    /// The unit of the switch's clock, where there is a switch.
+    /// Ends the tags of frames.
     tail: Tail,
     captured: Numbers,
 }
@@ -225,6 +225,12 @@ impl Handle {
     #[must_use]
     pub fn with_tail(self, tail: Tail) -> Self {
         Self { tail, ..self }
+    }
+
+    /// For a link that others pass.
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self { tail: self.tail.shared(), ..self }
     }
 
     fn report_room(&self) -> Box<Report> {
@@ -311,13 +317,14 @@ impl Handle {
         Ok(make(limits, plan, at)?)
     }
 
-    /// Requests to add this link, with an engine that this worker's handle made.
+    /// Requests to add this link, with an engine that this worker's handle made. With `via` its
+    /// frames also pass a shared link, which is on this worker.
     ///
     /// # Errors
     /// If the worker does not take the command.
-    pub fn add_link(&self, engine: Spare) -> Result<Answer<()>, CommandError> {
+    pub fn add_link(&self, engine: Spare, via: Option<Via>) -> Result<Answer<()>, CommandError> {
         let (answer, answered) = oneshot::channel();
-        self.push(Command::AddLink { link: self.link, engine, answer })?;
+        self.push(Command::AddLink { link: self.link, engine, via, answer })?;
         Ok(answered)
     }
 

@@ -285,6 +285,7 @@ impl<I: PacketIo> Distributed<I> {
 }
 
 impl<I: PacketIo> PacketIo for Distributed<I> {
+    const TAG: usize = I::TAG;
     type Buffer = I::Buffer;
 
     fn receive(

@@ -6,6 +6,7 @@
 
 use ::shim::{Bytes, SHIM, Tick};
 use emu::client::ClientKey;
+use emu::links::ACCESS_TAG;
 use emu::observe::{Event, Observer, Scheduled, Scope, Subject};
 use emu::tag::{PAIR_TAG, Tag};
 use emu::units::{Direction, Instant};
@@ -13,7 +14,7 @@ use emu::units::{Direction, Instant};
 use crate::capture::{Capture, Point};
 use crate::shim;
 
-/// What the ports put into the tag of each frame.
+/// What the ports, or links, put into the tag of each frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tail {
     #[default]
@@ -22,6 +23,8 @@ pub enum Tail {
     Pair,
     /// The shim of a switch with a clock of this unit ([`crate::shim`]).
     Shim(Tick),
+    /// The access link of a frame in a shared link, and the number of the port pair, if there is one.
+    Shared { pair: bool },
 }
 
 impl Tail {
@@ -32,13 +35,19 @@ impl Tail {
             Self::None => 0,
             Self::Pair => PAIR_TAG,
             Self::Shim(_) => SHIM,
+            Self::Shared { pair } => ACCESS_TAG + if pair { PAIR_TAG } else { 0 },
         }
+    }
+
+    /// In a shared link. There is none behind a switch.
+    pub(crate) fn shared(self) -> Self {
+        Self::Shared { pair: self == Self::Pair }
     }
 
     fn tick(self) -> Option<Tick> {
         match self {
             Self::Shim(tick) => Some(tick),
-            Self::None | Self::Pair => None,
+            Self::None | Self::Pair | Self::Shared { .. } => None,
         }
     }
 }

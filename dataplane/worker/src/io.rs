@@ -93,6 +93,8 @@ impl<B: Buffer> Arrivals<B> for Links<B> {
 /// Receives and transmits frames. One worker polls it; nothing here may block, but
 /// [`PacketIo::wait`].
 pub trait PacketIo {
+    /// Bytes at the end of each frame's tag that are these ports'.
+    const TAG: usize = 0;
     /// The buffer of a received frame.
     type Buffer: Buffer + Send + 'static;
 

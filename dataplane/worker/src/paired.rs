@@ -145,6 +145,7 @@ impl<A: Arrivals<Paired<B>>, B: Buffer> Arrivals<B> for Numbered<'_, A, B> {
 }
 
 impl<I: PacketIo> PacketIo for PairedIo<I> {
+    const TAG: usize = WORD;
     type Buffer = Paired<I::Buffer>;
 
     fn receive(

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use emu::engine::{Departure, Egress, Engine};
-use emu::links::{Links, MAX_LINKS};
+use emu::links::{Links, MAX_LINKS, Via};
 use emu::units::{ByDirection, Direction, Instant, Nanos};
 use tokio::sync::oneshot;
 
@@ -108,7 +108,7 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
     pub fn new(main: Engine<I::Buffer>, io: I, clock: C, inbox: Inbox, idle: Idle) -> Self {
         inbox.makes::<I::Buffer>();
         Self {
-            links: Links::new(main),
+            links: Links::new(main).with_tail(I::TAG),
             io,
             clock,
             inbox,
@@ -215,9 +215,9 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
     /// Applies changes that are due.
     fn make_changes(&mut self, now: Instant) {
         while self.changes.front().is_some_and(|(_, c, _)| c.at <= now) {
-            if let Some((link, c, answer)) = self.changes.pop_front()
-                && let Some(engine) = self.links.link(link)
-            {
+            let Some((link, c, answer)) = self.changes.pop_front() else { break };
+            self.pass_on(link, c.at);
+            if let Some(engine) = self.links.link(link) {
                 let Change { at, plan, generation, restart } = *c;
                 let at = engine.apply(at, plan, generation, restart);
                 self.settling.push_back((link, at, answer));
@@ -240,6 +240,19 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                     }
                 }
             }
+        }
+    }
+
+    fn add_link(&mut self, link: usize, engine: Spare, via: Option<Via>) -> bool {
+        engine.engine().is_some_and(|engine| self.links.add(link, engine, via).is_ok())
+    }
+
+    /// Lets frames that are due at `now` pass on, before something else happens to a link that they
+    /// leave or enter.
+    fn pass_on(&mut self, link: usize, now: Instant) {
+        let Self { links, io, clock, .. } = self;
+        if links.is_chained(link) {
+            links.release_chains(now, BUDGET, &mut Out(io, clock));
         }
     }
 
@@ -270,9 +283,9 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                     let _ = answer.send(engine.set_observer(observer));
                 }
             }
-            Command::AddLink { link, engine, answer } => {
-                // No answer if the number is in use.
-                if engine.engine().is_some_and(|engine| self.links.add(link, engine).is_ok()) {
+            Command::AddLink { link, engine, via, answer } => {
+                // No answer if the number is in use, or the shared link does not exist.
+                if self.add_link(link, engine, via) {
                     self.stalls[link] = Nanos::ZERO;
                     let _ = answer.send(());
                 }
@@ -312,6 +325,9 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
 
     /// Adds some more clients to the reports that are being written.
     fn write_reports(&mut self, now: Instant) {
+        if let Some((link, ..)) = self.reports.front() {
+            self.pass_on(*link, now);
+        }
         if let Some((link, mark, report, _)) = self.reports.front_mut() {
             let done = self
                 .links

@@ -181,6 +181,7 @@ impl<A: Arrivals<Shimmed<B>>, B: Buffer> Arrivals<B> for Bare<'_, A, B> {
 }
 
 impl<I: PacketIo> PacketIo for ShimIo<I> {
+    const TAG: usize = BYTES;
     type Buffer = Shimmed<I::Buffer>;
 
     fn receive(

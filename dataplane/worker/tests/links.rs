@@ -166,7 +166,7 @@ fn play(count: usize, receiver: impl Fn(&Arrival) -> usize) -> Played {
         let home = home(link, count).unwrap();
         let handle = handles[home].of_link(link, SLOTS as usize);
         let engine = handle.make(LIMITS, plan(link, 0), at).unwrap();
-        drop(handle.add_link(engine).unwrap());
+        drop(handle.add_link(engine, None).unwrap());
         workers.iter_mut().for_each(|worker| _ = worker.turn());
     };
     for link in 1..LINKS {

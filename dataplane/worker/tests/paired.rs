@@ -203,7 +203,7 @@ fn rule_by_pair_assigns_its_frames_to_a_link() {
     let (mut worker, clock) = worker(plan(fast));
     let links = worker.links_mut();
     let other = Engine::sharing(LIMITS, plan(slow), Instant::ZERO).unwrap();
-    links.add(1, Box::new(other)).unwrap();
+    links.add(1, Box::new(other), None).unwrap();
     let mut board = Board::default();
     board.insert(of_pair("b"), name("second"), 1).unwrap();
     board.set_pairs(&names()).unwrap();

@@ -119,7 +119,7 @@ impl Ours {
         drop(self.handle.set_memory(memory)?);
         for link in 1..self.links {
             let handle = self.handle.of_link(link, each.clients as usize);
-            drop(handle.add_link(handle.make(each, case.plan()?, Instant::ZERO)?)?);
+            drop(handle.add_link(handle.make(each, case.plan()?, Instant::ZERO)?, None)?);
             if link % 32 == 0 {
                 self.worker.turn();
             }

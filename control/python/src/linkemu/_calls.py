@@ -296,9 +296,26 @@ def links() -> Call[tuple[v1.NamedLink, ...]]:
     return _links("ListLinks", request, v1.ListLinksResponse, lambda a: tuple(a.links))
 
 
-def add_link(name: str, memory: int, clients: int) -> Call[v1.NamedLink]:
-    """It is not repeated: the second attempt would find the name in use."""
-    link = v1.NamedLink(memory_bytes=memory, clients=clients)
+SCHEDULERS = {
+    None: v1.SCHEDULER_UNSPECIFIED,
+    "fifo": v1.SCHEDULER_FIFO,
+    "drr": v1.SCHEDULER_DRR,
+}
+
+
+def add_link(
+    name: str, room: tuple[int, int], scheduler: str | None, via: tuple[str, int]
+) -> Call[v1.NamedLink]:
+    """It is not repeated: the second attempt would find the name in use. `room` is bytes and
+    clients, `via` a link and the weight there.
+    """
+    link = v1.NamedLink(
+        memory_bytes=room[0],
+        clients=room[1],
+        scheduler=SCHEDULERS[scheduler],
+        via=f"{LINKS}{via[0]}" if via[0] else "",
+        weight=via[1],
+    )
     request = v1.CreateLinkRequest(link_id=name, link=link)
     return _links("CreateLink", request, v1.NamedLink, _same, again=False)
 

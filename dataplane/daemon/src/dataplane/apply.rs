@@ -163,6 +163,31 @@ impl Dataplane {
         .await
     }
 
+    /// Lets the current plan of a shared link include all of its access links.
+    ///
+    /// # Errors
+    /// If a change is pending, or a worker has stalled.
+    pub(crate) async fn share(&self) -> Result<(), DataplaneError> {
+        self.done(|this| async move {
+            let history = this.history().await;
+            if history.schedule.after(None).is_some() {
+                return Err(DataplaneError::Pending);
+            }
+            let Current { plan, applied, .. } = &history.current;
+            let merged = Merged { plan: plan.clone(), restart: false, arm: [false; 2] };
+            let Ready { compiled: plan, .. } =
+                this.ready(&history, "the plan", merged, applied.lossy).await?;
+            let generation = applied.generation;
+            let at = Instant(this.0.machine.clock.now()) + this.lead();
+            this.answers(|worker| {
+                worker.apply(Change { at, plan: plan.clone(), generation, restart: false })
+            })
+            .await?;
+            Ok(())
+        })
+        .await
+    }
+
     /// As [`Self::apply`], at an instant or at once, and without a limit of time.
     pub(super) async fn change(
         self,
@@ -257,6 +282,9 @@ impl Dataplane {
         }
         let invalid = |violations| DataplaneError::Invalid { what: subject, violations };
         let mut compiled = compile(&plan).map_err(invalid)?;
+        if let Some(shared) = self.role().shared() {
+            shared.complete(&mut compiled).map_err(invalid)?;
+        }
         names::set_pairs(&plan, &mut compiled, &self.0.machine.fixed.pairs).map_err(invalid)?;
         // Periods with a phase in UTC follow the wall clock as it was at the last restart.
         let zero = if restart {

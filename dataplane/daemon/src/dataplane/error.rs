@@ -40,6 +40,9 @@ pub enum DataplaneError {
          the switch under [switch] in the box's file and start the dataplane anew"
     )]
     NoSwitch,
+    /// Access links come and go only while no change is pending.
+    #[error("a change of this link is pending: wait for it, or withdraw it, and try again")]
+    Pending,
     /// Another caller has changed the link.
     #[error(
         "{}: somebody else changed the link; look at it (`linkctl show`), then decide",
@@ -86,9 +89,10 @@ impl From<DataplaneError> for Status {
         match e {
             DataplaneError::Invalid { what, violations } => invalid(what, &violations),
             DataplaneError::Refused(e) => refusal::status(&e),
-            DataplaneError::Clients(_) | DataplaneError::NoSwitch | DataplaneError::NoLink(_) => {
-                Self::failed_precondition(e.to_string())
-            }
+            DataplaneError::Clients(_)
+            | DataplaneError::NoSwitch
+            | DataplaneError::Pending
+            | DataplaneError::NoLink(_) => Self::failed_precondition(e.to_string()),
             DataplaneError::Key(_) | DataplaneError::Capture(_) => {
                 Self::invalid_argument(e.to_string())
             }

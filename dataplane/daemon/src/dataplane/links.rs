@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use compile::compile;
 use emu::engine::Limits;
-use emu::links::{Board, MAIN, MAX_LINKS};
+use emu::links::{ACCESS_TAG, Board, MAIN, MAX_LINKS, Via};
 use emu::plan::{Plan, Room};
 use emu::units::Instant;
 use profile::{Violations, format_size};
@@ -16,8 +16,9 @@ use thiserror::Error;
 use tonic::Status;
 use worker::command::CommandError;
 
-use super::{Dataplane, DataplaneError, LEAD, utc};
+use super::{Dataplane, DataplaneError, Identity, LEAD, utc};
 use crate::names::ClientsError;
+use crate::sharing::{Role, SharingError};
 
 /// Why links or rules cannot be as requested.
 #[derive(Debug, Error)]
@@ -64,6 +65,8 @@ pub enum LinksError {
     #[error("{}: somebody else changed the rules; look at them, then decide",
             owner::stale_message(*expected, *current))]
     Stale { expected: u64, current: u64 },
+    #[error("{0}")]
+    Sharing(#[from] SharingError),
     #[error("no room for the link: {0}")]
     Make(#[from] worker::command::MakeError),
     #[error("{0}")]
@@ -77,9 +80,15 @@ fn on_one_of(workers: usize) -> String {
 impl From<LinksError> for Status {
     fn from(error: LinksError) -> Self {
         match error {
-            LinksError::Name(_) | LinksError::Small(..) | LinksError::Clients(..) => {
-                Self::invalid_argument(error.to_string())
-            }
+            LinksError::Sharing(
+                ref error @ (SharingError::NotShared(_)
+                | SharingError::Full { .. }
+                | SharingError::Passed { .. }),
+            ) => Self::failed_precondition(error.to_string()),
+            LinksError::Sharing(_)
+            | LinksError::Name(_)
+            | LinksError::Small(..)
+            | LinksError::Clients(..) => Self::invalid_argument(error.to_string()),
             LinksError::Exists(_) => Self::already_exists(error.to_string()),
             LinksError::Unknown { .. } => Self::not_found(error.to_string()),
             LinksError::Full | LinksError::Make(_) => Self::resource_exhausted(error.to_string()),
@@ -107,13 +116,14 @@ impl Dataplane {
         self.0.workers.len()
     }
 
-    /// Packets that the link holds.
+    /// Packets that the link holds, or those of one client.
     ///
     /// # Errors
     /// If a worker has stalled.
-    pub async fn held(&self) -> Result<u64, DataplaneError> {
+    pub async fn held(&self, client: Option<&str>) -> Result<u64, DataplaneError> {
         let stats = self.stats(false).await?;
-        let pipes = stats.clients.iter().flat_map(|c| [&c.forward_pipe, &c.return_pipe]);
+        let its = stats.clients.iter().filter(|c| client.is_none_or(|client| client == c.client));
+        let pipes = its.flat_map(|c| [&c.forward_pipe, &c.return_pipe]);
         Ok(pipes.flatten().filter_map(|pipe| pipe.held).map(|held| held.packets).sum())
     }
 
@@ -126,11 +136,17 @@ impl Dataplane {
         }
     }
 
-    /// Reserves so many bytes of the memory of one worker for the link `name`. Returns the worker.
+    /// Reserves so many bytes of the memory of one worker, `home` if there is one, for the link
+    /// `name`. Returns the worker.
     ///
     /// # Errors
     /// If this link's profile needs them, unless it was accepted as lossy, or packets are in them.
-    pub(crate) async fn lend(&self, name: &str, bytes: u64) -> Result<usize, LinksError> {
+    pub(crate) async fn lend(
+        &self,
+        name: &str,
+        bytes: u64,
+        home: Option<usize>,
+    ) -> Result<usize, LinksError> {
         let name = name.to_owned();
         self.done(move |this| async move {
             let history = this.history().await;
@@ -144,8 +160,8 @@ impl Dataplane {
             let free = this.machine_free();
             // The worker with the most that can be given away.
             let spare = free.iter().zip(used).map(|(free, used)| free.saturating_sub(used));
-            let Some((worker, spare)) = spare.enumerate().max_by_key(|(n, spare)| (*spare, !n))
-            else {
+            let spare = spare.enumerate().filter(|(n, _)| home.is_none_or(|home| home == *n));
+            let Some((worker, spare)) = spare.max_by_key(|(n, spare)| (*spare, !n)) else {
                 return Err(DataplaneError::from(CommandError::Gone).into());
             };
             let (main, workers) = (free[worker], free.len());
@@ -202,7 +218,7 @@ impl Dataplane {
     }
 
     /// Adds a link that passes everything at once to a worker, which has `bytes` for it, and up to
-    /// `clients` clients.
+    /// `clients` clients. With `via` its packets also pass a shared link on the same worker.
     ///
     /// # Errors
     /// If there is no memory for its engine, or a worker has stalled.
@@ -211,15 +227,20 @@ impl Dataplane {
         name: String,
         number: usize,
         home: usize,
-        bytes: u64,
-        clients: u32,
+        (bytes, clients): (u64, u32),
+        (role, via): (Role, Option<Via>),
     ) -> Result<Self, LinksError> {
         self.done(move |this| async move {
             let _history = this.history().await;
             let machine = &this.0.machine;
             let worker =
                 this.0.workers.get(home).ok_or(DataplaneError::from(CommandError::Gone))?;
-            let worker = worker.of_link(number, clients as usize);
+            let mut worker = worker.of_link(number, clients as usize);
+            let mut room = Room { clients, capacity: bytes, workers: 1, ..this.room() };
+            if role.shared().is_some() {
+                worker = worker.shared();
+                room.tag += ACCESS_TAG;
+            }
             let memory = usize::try_from(bytes).unwrap_or(usize::MAX);
             let limits = Limits { memory, clients, ..machine.fixed.limits };
             let profile = profile::Catalog::built_in();
@@ -229,14 +250,14 @@ impl Dataplane {
             let at = Instant(machine.clock.now());
             let engine = worker.make(limits, compiled, at)?;
             worker
-                .add_link(engine)
+                .add_link(engine, via)
                 .map_err(DataplaneError::from)?
                 .await
                 .map_err(|_| DataplaneError::from(CommandError::Gone))?;
-            let room = Room { clients, capacity: bytes, workers: 1, ..this.room() };
             let start = utc(&machine.clock, at);
+            let identity = Identity { name, number, role };
             let machine = machine.clone();
-            let link = Self::of(machine, name, number, vec![worker], room, plan, start);
+            let link = Self::of(machine, identity, vec![worker], room, plan, start);
             let _ = link.0.home.set(home);
             Ok(link)
         })

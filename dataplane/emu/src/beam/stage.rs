@@ -167,6 +167,11 @@ impl Beams {
         self.lagging.pop_front()
     }
 
+    /// A beam lags on.
+    pub fn lag_on(&mut self, number: u32) {
+        self.lagging.push_back(number);
+    }
+
     /// A beam that lagged was served at `now`. Returns whether it has nothing left to do then;
     /// else it lags on.
     pub fn served(&mut self, number: u32, now: Instant) -> bool {

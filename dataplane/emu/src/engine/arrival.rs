@@ -149,6 +149,29 @@ impl<B: Buffer> Engine<B> {
         self.take_in(id, direction, Frame::Bytes(frame), label);
     }
 
+    /// As [`Engine::arrive_labelled`], also for frames that may be kept, and for a time before the
+    /// engine's: nothing of that direction may have been advanced beyond it. The tag is not in the
+    /// buffer.
+    pub(crate) fn arrive_at(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        frame: Frame<'_, B>,
+        label: Label<'_>,
+    ) {
+        let later = self.now.max(at);
+        // A change has been met by all that came before it.
+        let since = self.changes.back().map_or(at, |change| change.at);
+        self.now = at.max(since);
+        let id = self.route(direction, frame.bytes(), label);
+        let copied = frame.bytes().len() <= self.limits.copy_break as usize;
+        match &frame {
+            Frame::Buffer(_) if !copied => self.take_in(id, direction, frame, label),
+            _ => self.take_in(id, direction, Frame::Bytes(frame.bytes()), label),
+        }
+        self.now = later;
+    }
+
     /// A burst of frames arrived at `at` on the ingress port of `direction`. Buffers that the
     /// link keeps are taken out.
     pub fn arrive_burst(&mut self, at: Instant, direction: Direction, burst: &mut [Option<B>]) {

@@ -94,11 +94,17 @@ impl<B: Buffer> Engine<B> {
         }
     }
 
-    /// Advances lagging beams to `now`, with a bounded amount of work per turn.
-    pub(super) fn serve_beams(&mut self, now: Instant) {
+    /// Advances lagging beams, of `only` one direction if there is one, to `now`, with a bounded
+    /// amount of work per turn.
+    pub(super) fn serve_beams(&mut self, now: Instant, only: Option<Direction>) {
         let mut most = SERVED;
         for _ in 0..self.beams.lagging() {
             let Some(number) = self.beams.next_lagging() else { break };
+            let direction = Direction::BOTH[number as usize % 2];
+            if only.is_some_and(|only| only != direction) {
+                self.beams.lag_on(number);
+                continue;
+            }
             most -= self.advance_beam(number, now, most);
             if self.beams.served(number, now) {
                 self.schedule_beam(number);

@@ -57,16 +57,31 @@ impl<B: Buffer> Engine<B> {
     /// Offers up to `budget` frames that are due at `now` to `egress`, pipe by pipe
     /// in turns of a few frames. Returns the number taken.
     pub fn release(&mut self, now: Instant, budget: usize, egress: &mut impl Egress<B>) -> usize {
+        self.release_some(now, None, budget, egress)
+    }
+
+    /// As [`Engine::release`], of `only` one direction if there is one: nothing of the other one is
+    /// advanced, and all pipes take pending changes first, so that nothing that is due is missed.
+    pub(crate) fn release_some(
+        &mut self,
+        now: Instant,
+        only: Option<Direction>,
+        budget: usize,
+        egress: &mut impl Egress<B>,
+    ) -> usize {
         self.now = self.now.max(now);
         let now = self.now;
+        if only.is_some() {
+            self.settle_all();
+        }
         self.expire(now);
         if self.beams.lagging() > 0 {
-            self.serve_beams(now);
+            self.serve_beams(now, only);
             // Frames that have left a beam may be due.
             self.expire(now);
         }
         let mut sent = 0;
-        let mut refused = ByDirection([false; 2]);
+        let mut refused = ByDirection(Direction::BOTH.map(|d| only.is_some_and(|only| only != d)));
         // Frames are offered at `offered`, which is read again after `unread` frames.
         let (mut offered, mut unread) = (now, 0);
         // Each ready pipe is visited; one with more frames is visited again while the

@@ -5,6 +5,7 @@ pub mod api;
 pub mod baseline;
 pub mod capture;
 pub mod certificate;
+pub mod chain;
 pub mod change;
 pub mod clients;
 pub mod cubic;

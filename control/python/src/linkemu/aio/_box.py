@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from linkemu import _calls, model, v1
 from linkemu._calls import Call, Direction, Given
@@ -199,11 +199,24 @@ class Box:
         """All links of the box."""
         return await self._ask(_calls.links())
 
-    async def add_link(self, name: str, *, memory: int = 0, clients: int = 0) -> v1.NamedLink:
+    async def add_link(
+        self,
+        name: str,
+        *,
+        memory: int = 0,
+        clients: int = 0,
+        scheduler: Literal["fifo", "drr"] | None = None,
+        via: str = "",
+        weight: int = 0,
+    ) -> v1.NamedLink:
         """Adds a link with `memory` bytes for packets and up to `clients` clients. Zero: an eighth
         of the box's memory, and 16. It passes everything at once, and has no traffic yet.
+
+        A link with a `scheduler` can be passed by others. Packets of a link with `via` also pass
+        that link, with `weight` (zero: 1) if its scheduler is `drr`.
         """
-        return await self._ask(_calls.add_link(name, memory, clients))
+        room = (memory, clients)
+        return await self._ask(_calls.add_link(name, room, scheduler, (via, weight)))
 
     async def remove_link(self, name: str) -> None:
         """Removes a link and its rules. It must hold no packet, and not be leased by another."""
