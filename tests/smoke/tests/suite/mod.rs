@@ -18,6 +18,7 @@ pub mod links;
 pub mod metrics;
 pub mod model;
 pub mod mtu;
+pub mod multipath;
 pub mod overload;
 pub mod pairs;
 pub mod ports;
