@@ -42,10 +42,11 @@ Examples:
   linkctl set part 'duplicate = \"0 %\"' 'corrupt = \"0 %\"' 'reorder = \"none\"'
   linkctl set part 'mtu = { limit = \"1280 B\", exceeded = \"drop\" }' -d forward
   linkctl set part 'drop_run = { pass = 999, drop = 1, once = true }'   again: armed again
+  linkctl set part 'cross_traffic = { rate = \"30 Mbit/s\", poisson = true }' -d forward
   linkctl set part 'queue = { codel = { interval = \"600 ms\" }, ecn = true }'
 
 The keys are those of [forward] and [return] in a profile. \"none\" is a value of
-gilbert_elliott, four_state_loss, drop_run, reorder, fade, capacity, reconfiguration,
+gilbert_elliott, four_state_loss, drop_run, reorder, cross_traffic, fade, capacity, reconfiguration,
 queue.random_drop, queue.red, queue.codel, queue.pie, delay.body, link_layer and mtu; lists are
 taken away by [], and probabilities by \"0 %\".";
 

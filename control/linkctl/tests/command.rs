@@ -421,6 +421,8 @@ fn statistics_in_json_keep_their_keys() {
         "duplicated": {"packets": 0, "bytes": 0},
         "corrupted": {"packets": 0, "bytes": 0},
         "generated": {"packets": 0, "bytes": 0},
+        "cross_offered": {"packets": 0, "bytes": 0},
+        "cross_dropped": {"packets": 0, "bytes": 0},
     });
     assert_eq!(json["clients"][0]["client"], "10.0.0.2");
     assert_eq!(json["clients"][0]["forward"], forward);

@@ -9,6 +9,7 @@ use emu::aqm::codel::CoDelPlan;
 use emu::aqm::pie::PiePlan;
 use emu::aqm::red::RedPlan;
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
+use emu::cross::{Arrivals, CrossPlan, OnOff};
 use emu::delay::{DelayPlan, ExcursionPlan};
 use emu::drop_run::DropRunPlan;
 use emu::episode::fade::FadePlan;
@@ -89,6 +90,7 @@ fn pipe(p: &model::Pipe) -> PipePlan {
         framing: framing(p),
         mtu: p.mtu.as_ref().map(mtu),
         queue: QueuePlan { limit: queue.limit_bytes, aqm: aqm(&queue), ecn: queue.ecn },
+        cross: p.cross_traffic.as_ref().map(cross),
         outages: p.outages.iter().map(outage).collect(),
         fade: p.fade.as_ref().map(fade),
         boundary: p.reconfiguration.as_ref().and_then(vary::boundary),
@@ -160,6 +162,17 @@ fn aqm(q: &model::Queue) -> AqmPlan {
     } else {
         AqmPlan::TailDrop
     }
+}
+
+fn cross(c: &model::CrossTraffic) -> CrossPlan {
+    let arrivals = match &c.on_off {
+        Some(p) => {
+            Arrivals::OnOff(OnOff { on: Nanos(p.on_ns), off: Nanos(p.off_ns), shape: p.shape })
+        }
+        None if c.poisson => Arrivals::Poisson,
+        None => Arrivals::Constant,
+    };
+    CrossPlan { rate: c.rate_bps, frame: c.frame_bytes, arrivals }
 }
 
 fn loss(p: &model::Pipe) -> LossPlan {
@@ -322,6 +335,26 @@ mod tests {
         let message = model::DropRun { pass_packets: 7, drop_packets: 3, once: true };
         let (_, found) = loss(&|pipe| pipe.drop_run = Some(message));
         assert_eq!(found, Some(DropRunPlan { pass: 7, drop: 3, once: true, arm: false }));
+    }
+
+    #[test]
+    fn cross_traffic_is_compiled() {
+        let with = |c: model::CrossTraffic| {
+            let c = model::CrossTraffic { rate_bps: 30_000_000, frame_bytes: 700, ..c };
+            let compiled = compile(&plan(|p| p.cross_traffic = Some(c)));
+            let [forward, back] = compiled.unwrap_or_else(|e| panic!("{e}")).pipes.0;
+            assert_eq!(back.cross, None);
+            let cross = forward.cross.expect("given");
+            assert_eq!((cross.rate, cross.frame), (30_000_000, 700));
+            cross.arrivals
+        };
+        assert_eq!(with(model::CrossTraffic::default()), Arrivals::Constant);
+        let poisson = model::CrossTraffic { poisson: true, ..Default::default() };
+        assert_eq!(with(poisson), Arrivals::Poisson);
+        let on_off = Some(model::OnOff { on_ns: 2_000_000, off_ns: 7_000_000, shape: 1.25 });
+        let (on, off) = (Nanos(2_000_000), Nanos(7_000_000));
+        let expected = Arrivals::OnOff(OnOff { on, off, shape: 1.25 });
+        assert_eq!(with(model::CrossTraffic { on_off, ..Default::default() }), expected);
     }
 
     #[test]

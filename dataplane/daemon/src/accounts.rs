@@ -193,6 +193,8 @@ fn add_pipe(sum: &mut Option<model::PipeStats>, p: model::PipeStats) {
     add(&mut s.duplicated, p.duplicated);
     add(&mut s.generated, p.generated);
     add(&mut s.corrupted, p.corrupted);
+    add(&mut s.cross_offered, p.cross_offered);
+    add(&mut s.cross_dropped, p.cross_dropped);
     s.queue_max_bytes = s.queue_max_bytes.max(p.queue_max_bytes);
     add_histogram(&mut s.queue_delay, p.queue_delay);
     add_histogram(&mut s.lateness, p.lateness);
@@ -222,6 +224,8 @@ fn pipe(p: &PipeStats) -> model::PipeStats {
         duplicated: Some(count(p.duplicated)),
         generated: Some(count(p.generated)),
         corrupted: Some(count(p.corrupted)),
+        cross_offered: Some(count(p.cross_offered)),
+        cross_dropped: Some(count(p.cross_dropped)),
         queue_delay: histogram(&p.queue_delay),
         lateness: histogram(&p.lateness),
     }

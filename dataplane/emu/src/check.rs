@@ -5,12 +5,13 @@ use thiserror::Error;
 
 use crate::aqm::AqmPlan;
 use crate::beam::BeamsError;
+use crate::cross::{self, Arrivals, CrossPlan, OnOff};
 use crate::envelope::{self, Shortage, TooBusy};
 use crate::episode::fade::{FadePlan, MAX_FACTOR};
 use crate::held::{HeldPlan, Values};
 use crate::plan::{PipePlan, Plan, Room};
 use crate::shaper::{Opportunities, RatePlan, RateTrace};
-use crate::units::Nanos;
+use crate::units::{BitRate, Direction, Nanos};
 
 /// The shortest mean interval of a process: it bounds the work of catching up
 /// with a pipe that was idle for long.
@@ -79,6 +80,35 @@ pub enum PlanError {
     /// An AQM with too many updates.
     #[error("updates of PIE each {} ns, at least {} ns: choose a longer time", .0.0, MIN_UPDATE.0)]
     Update(Nanos),
+    /// Cross traffic with too many frames.
+    #[error(
+        "cross traffic of a frame each {} ns while frames arrive, at least {} ns: choose a lower \
+         rate or longer frames",
+        .0.0, cross::MIN_GAP.0
+    )]
+    CrossGap(Nanos),
+    /// Phantom frames that are too short or too long.
+    #[error(
+        "cross traffic of frames of {} B: choose {} to {} B",
+        .0, cross::FRAMES.start(), cross::FRAMES.end()
+    )]
+    CrossFrame(u32),
+    /// Cross traffic with too many periods, or without a mean.
+    #[error(
+        "cross traffic with periods of {} and {} ns and shape {}: choose at least {} ns and a shape \
+         of at least {}",
+        .0.on.0, .0.off.0, .0.shape, cross::MIN_PERIOD.0, cross::MIN_SHAPE
+    )]
+    CrossPeriods(OnOff),
+    /// Cross traffic that consumes nothing.
+    #[error("cross traffic without a rate limit consumes nothing: set a rate, or leave it out")]
+    CrossUnlimited,
+    /// Cross traffic of clients that share a beam.
+    #[error(
+        "cross traffic where clients share a beam: leave out one of both, or add a client with \
+         traffic to the beam"
+    )]
+    CrossInBeam,
     /// Behind a switch, which expects its tag on each frame.
     #[error(
         "senders of packets above the MTU cannot be told through a P4 switch: write exceeded = \
@@ -119,6 +149,11 @@ impl Plan {
             }
         }
         self.beams.check()?;
+        for direction in Direction::BOTH {
+            if self.pipes[direction].cross.is_some() && self.beams.shares_in(direction) {
+                return Err(PlanError::CrossInBeam);
+            }
+        }
         if let Some(busy) = TooBusy::of(self, room) {
             return Err(PlanError::Work(Box::new(busy)));
         }
@@ -170,6 +205,9 @@ fn check_pipe(p: &PipePlan) -> Result<(), PlanError> {
     {
         return Err(PlanError::Update(pie.update));
     }
+    if let Some(cross) = p.cross {
+        check_cross(cross, p.rate.max())?;
+    }
     for trace in [&p.delay.trace, &p.loss_trace].into_iter().flatten() {
         let (steps, step) = (trace.values.table().len(), trace.interval());
         if !(1..=MAX_STEPS).contains(&steps) {
@@ -180,6 +218,25 @@ fn check_pipe(p: &PipePlan) -> Result<(), PlanError> {
         }
     }
     [&p.delay.level, &p.delay.body].into_iter().flatten().try_for_each(check_held)
+}
+
+fn check_cross(cross: CrossPlan, rate: BitRate) -> Result<(), PlanError> {
+    if !cross::FRAMES.contains(&cross.frame) {
+        return Err(PlanError::CrossFrame(cross.frame));
+    }
+    if let Arrivals::OnOff(periods) = cross.arrivals
+        && (periods.on.min(periods.off) < cross::MIN_PERIOD
+            || !(cross::MIN_SHAPE..f64::INFINITY).contains(&periods.shape))
+    {
+        return Err(PlanError::CrossPeriods(periods));
+    }
+    if cross.interval() < cross::MIN_GAP {
+        return Err(PlanError::CrossGap(cross.interval()));
+    }
+    if rate == BitRate::Unlimited {
+        return Err(PlanError::CrossUnlimited);
+    }
+    Ok(())
 }
 
 fn check_fade(f: FadePlan, intervals: impl Iterator<Item = Nanos>) -> Result<(), PlanError> {

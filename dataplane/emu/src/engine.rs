@@ -219,10 +219,14 @@ impl<B: Buffer> Engine<B> {
         self.shared.store.set_capacity(bytes);
     }
 
-    /// Whether no frame is held.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.shared.store.used() == 0 && self.slots.iter().all(|slot| slot.pipe.is_empty())
+    /// Stops all cross traffic if no other frame is held. Returns whether it did: then the engine
+    /// holds nothing.
+    pub fn retire(&mut self) -> bool {
+        if !self.slots.iter().all(|slot| slot.pipe.is_empty()) {
+            return false;
+        }
+        self.slots.iter_mut().for_each(|slot| slot.pipe.retire(&mut self.shared));
+        self.shared.store.used() == 0
     }
 
     /// Whether no frame of a client is held.

@@ -29,6 +29,7 @@ mod traffic;
 
 use crate::aqm::AqmPlan;
 use crate::beam::BeamsPlan;
+use crate::cross::{Arrivals, CrossPlan};
 use crate::delay::DelayPlan;
 use crate::framing::Framing;
 use crate::plan::{PipePlan, Plan, Room};
@@ -64,6 +65,10 @@ struct Demand {
     drops_late: bool,
     /// How often what a port brings can come.
     copies: u64,
+    /// Highest rate of cross traffic, in bit/s. Its frames count as if their bytes were held: the
+    /// record of one is much smaller than that of a real frame, so that this also covers
+    /// arrivals at random.
+    cross: u64,
     /// By how much frames are held back, if any are: they lie aside then, and their place in
     /// the line is taken as well.
     aside: Option<Nanos>,
@@ -78,8 +83,7 @@ impl Demand {
         let drops_late = p.queue.drops_late();
         let (queue, delay) = (p.queue.limit, p.delay.max());
         let limits = |beam| beams.limits(beam, direction);
-        let mut shares = beams.shares.values().chain(&beams.automatic);
-        let shared = shares.any(|s| limits(s.beam));
+        let shared = beams.shares_in(direction);
         let all = beams.automatic.is_some_and(|s| limits(s.beam))
             && beams.shares.values().all(|s| limits(s.beam));
         let beams = all.then(|| beams_let_through(beams, direction));
@@ -93,7 +97,8 @@ impl Demand {
         };
         let copies = if p.duplicate == Probability::ZERO { 1 } else { 2 };
         let framing = p.framing;
-        Self { rate, burst, framing, queue, delay, drops_late, copies, aside, shared, beams }
+        let cross = p.cross().map_or(0, |cross| cross.peak());
+        Self { rate, burst, framing, queue, delay, drops_late, copies, cross, aside, shared, beams }
     }
 
     /// Whether frames wait: for their client's shaper or for its beam.
@@ -103,7 +108,8 @@ impl Demand {
 
     /// Upper bound of the rate of arrivals, in bit/s.
     fn brought(&self, room: Room) -> u64 {
-        room.port_bps.saturating_mul(self.copies)
+        let cross = u64::try_from(u128::from(self.cross) * clients(room)).unwrap_or(u64::MAX);
+        room.port_bps.saturating_mul(self.copies).saturating_add(cross)
     }
 
     /// Upper bound of the rate of all clients' shapers, in bit/s.
@@ -254,8 +260,21 @@ fn micro_events(p: &PipePlan) -> u128 {
     if let AqmPlan::Pie(pie) = p.queue.aqm {
         events += every(pie.update);
     }
+    events += p.cross().map_or(0, cross_events);
     let held = [trace, &p.loss_trace, level, body].into_iter().flatten();
     events + held.map(|h| every(h.interval())).sum::<u128>()
+}
+
+/// Phantom frames, and the periods in which they arrive, in 10⁶ seconds.
+fn cross_events(cross: CrossPlan) -> u128 {
+    let frames = u128::from(cross.rate) * 1_000_000 / (8 * u128::from(cross.frame.max(1)));
+    let periods = match cross.arrivals {
+        Arrivals::Constant | Arrivals::Poisson => 0,
+        Arrivals::OnOff(p) => {
+            2 * 1_000_000 * u128::from(NANOS_PER_SEC) / u128::from((p.on + p.off).0.max(1))
+        }
+    };
+    frames + periods
 }
 
 /// The largest rate of a pipe in bit/s; `None` is not limited.

@@ -28,6 +28,7 @@ mod checksum;
 pub mod classify;
 pub mod client;
 pub mod corrupt;
+pub mod cross;
 pub mod delay;
 pub mod drop_run;
 pub mod duplicate;

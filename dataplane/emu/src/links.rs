@@ -257,13 +257,19 @@ impl<B: Buffer> Links<B> {
     /// pass holds none of its client; a shared link has no access links.
     pub fn remove(&mut self, number: usize) -> Option<Box<Engine<B>>> {
         let is_shared = self.groups.iter().any(|group| group.shared == number);
-        if number == MAIN || is_shared || !self.link(number)?.is_empty() {
+        if number == MAIN || is_shared {
             return None;
         }
-        if let Some(via) = self.vias.get(number).copied().flatten() {
-            if !self.link(via.link)?.holds_none_of(ClientKey::Named(via.client)) {
-                return None;
-            }
+        let via = self.vias.get(number).copied().flatten();
+        if let Some(via) = via
+            && !self.link(via.link)?.holds_none_of(ClientKey::Named(via.client))
+        {
+            return None;
+        }
+        if !self.link(number)?.retire() {
+            return None;
+        }
+        if via.is_some() {
             self.groups.iter_mut().for_each(|group| group.members.retain(|n| *n != number));
             self.groups.retain(|group| !group.members.is_empty());
             self.vias[number] = None;

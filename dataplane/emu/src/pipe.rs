@@ -5,7 +5,8 @@
 //! frame that arrives, a release, a change, a snapshot. Fates in it depend
 //! on the times of arrival and not on when, or how often, it was accessed:
 //! the shaper's finish of each frame follows from arrivals and finishes alone, and
-//! the channel and the delay are asked at that finish.
+//! the channel and the delay are asked at that finish. Phantom frames of cross traffic arrive
+//! while it is advanced, at their own instants.
 //!
 //! Times of calls never decrease.
 
@@ -13,6 +14,7 @@ mod arrival;
 mod aside;
 mod beamed;
 mod change;
+mod cross;
 mod observe;
 mod release;
 mod service;
@@ -21,6 +23,7 @@ use crate::aqm::Aqm;
 use crate::channel::Channel;
 use crate::client::ClientKey;
 use crate::corrupt::Corrupt;
+use crate::cross::Cross;
 use crate::delay::Delay;
 use crate::duplicate::Duplicate;
 use crate::histogram::{Lateness, QueueDelay};
@@ -57,6 +60,9 @@ struct Cold {
     corrupt: Option<Corrupt>,
     corrupted: Count,
     reorder: Option<Reorder>,
+    cross: Option<Box<Cross>>,
+    cross_offered: Count,
+    cross_dropped: Count,
     /// Frames that are held back, and when the last of them is due.
     aside: Fifo,
     aside_last: Instant,
@@ -112,9 +118,11 @@ pub struct Pipe {
     look: Instant,
     /// Due time of the first frame that is held back; [`Instant::MAX`] if there is none.
     aside_due: Instant,
+    /// Arrival of the next phantom frame; [`Instant::MAX`] if there is none.
+    cross_next: Instant,
     shaper: Shaper,
     received: Count,
-    /// Bytes in the queue, the frame in service included.
+    /// Bytes in the queue, the frame in service and phantom ones included.
     queued: u64,
     queued_max: u64,
     /// Bytes in the queue and in the delay line, the lost ones not included.
@@ -135,6 +143,8 @@ pub struct Pipe {
     unchecked: u16,
     /// Frames that leave at most when one arrives.
     at_arrival: u32,
+    /// Phantom frames in the queue.
+    phantoms: u32,
     channel: Channel,
     delay: Delay,
     cold: Box<Cold>,
@@ -165,6 +175,9 @@ impl Pipe {
             corrupt: Corrupt::new(plan.corrupt, key, None),
             corrupted: Count::default(),
             reorder: Reorder::new(plan.reorder, key, None),
+            cross: None,
+            cross_offered: Count::default(),
+            cross_dropped: Count::default(),
             aside: Fifo::default(),
             aside_last: Instant::ZERO,
             stage: Stage::default(),
@@ -174,7 +187,7 @@ impl Pipe {
             is_offloaded,
             loss,
         };
-        Self {
+        let mut pipe = Self {
             admitted: plan.queue.admits_up_to(),
             extras: Extras::of(plan),
             choosing: false,
@@ -194,10 +207,15 @@ impl Pipe {
             held: 0,
             look: Instant::MAX,
             aside_due: Instant::MAX,
+            cross_next: Instant::MAX,
+            phantoms: 0,
             cold: Box::new(cold),
             lateness: Lateness::default(),
             queue_delay: QueueDelay::default(),
-        }
+        };
+        pipe.set_cross(plan, key, at);
+        pipe.look_later();
+        pipe
     }
 
     /// The accounts as of the last instant to which the pipe was advanced.
@@ -212,11 +230,14 @@ impl Pipe {
             generated: self.cold.generated,
             corrupted: self.cold.corrupted,
             queue_max_bytes: self.queued_max,
+            cross_offered: self.cold.cross_offered,
+            cross_dropped: self.cold.cross_dropped,
             queue_delay: self.queue_delay,
             lateness: self.lateness,
             ..PipeStats::default()
         };
-        let held = u64::from(self.fifo.held()) + u64::from(self.cold.aside.held());
+        let held = self.fifo.held() - self.phantoms;
+        let held = u64::from(held) + u64::from(self.cold.aside.held());
         stats.held = Count { packets: held, bytes: self.held };
         if self.has_queue() {
             let packets = self.fifo.queue_len() - self.cold.stage.ahead.gone();
@@ -231,10 +252,10 @@ impl Pipe {
         self.received.packets
     }
 
-    /// Whether it has no frames, not even lost ones that keep their place.
+    /// Whether it has no frames except for phantom ones, not even lost ones that keep their place.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.fifo.is_empty() && self.cold.aside.is_empty()
+        self.fifo.records() == self.phantoms && self.cold.aside.is_empty()
     }
 
     /// Resets the high-water mark of the queue.

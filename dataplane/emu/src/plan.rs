@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::aqm::QueuePlan;
 use crate::beam::BeamsPlan;
 use crate::channel::ChannelPlan;
+use crate::cross::CrossPlan;
 use crate::delay::DelayPlan;
 use crate::drop_run::DropRunPlan;
 use crate::episode::EpisodePlan;
@@ -63,6 +64,8 @@ pub struct PipePlan {
     /// Longest packet that is carried; none: as long as a frame can be.
     pub mtu: Option<MtuPlan>,
     pub queue: QueuePlan,
+    /// Phantom frames that compete for the queue and the rate.
+    pub cross: Option<CrossPlan>,
     pub outages: Vec<EpisodePlan>,
     /// Episodes in which outages of all classes are more frequent.
     pub fade: Option<FadePlan>,
@@ -93,6 +96,7 @@ impl PipePlan {
             framing: Framing::default(),
             mtu: None,
             queue: QueuePlan::tail_drop(1 << 20),
+            cross: None,
             outages: Vec::new(),
             fade: None,
             boundary: None,
@@ -105,6 +109,12 @@ impl PipePlan {
             delay: DelayPlan::default(),
             offload: OffloadPlan::default(),
         }
+    }
+
+    /// The cross traffic, if there is a rate that it can consume.
+    #[must_use]
+    pub fn cross(&self) -> Option<CrossPlan> {
+        self.cross.filter(|_| self.rate.max() != BitRate::Unlimited)
     }
 
     /// The losses of single frames that are drawn here, for an offloaded client.

@@ -9,8 +9,10 @@
 //! Variates are drawn by inversion, one 64-bit word each, so that a stream's
 //! position depends on the number of events alone. Logarithms and powers come
 //! from `libm`, which gives the same bits everywhere. Variates are drawn per
-//! event (an outage, an episode, a hold); the only draws per frame are [`Stream::chance`]
-//! and [`Stream::raw`].
+//! event (an outage, an episode, a hold); the only draws per frame are [`Stream::chance`],
+//! [`Stream::raw`] and [`Stream::exponential_fixed`].
+
+use std::sync::LazyLock;
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -48,6 +50,8 @@ pub enum Stage {
     LossTrace = 15,
     /// Delays of a trace, which are not drawn.
     DelayTrace = 16,
+    /// Phantom frames, by law of arrivals.
+    Cross = 17,
 }
 
 /// The common part of the keys of a pipe's streams.
@@ -118,11 +122,29 @@ impl Stream {
         low.saturating_add(((u128::from(width) * into) >> 64) as u64)
     }
 
+    /// Exponential with mean 2³², in integers, with a relative error below 10⁻⁶. Two words.
+    pub fn exponential_fixed(&mut self) -> u64 {
+        // -ln u, where u is 2^-halvings times a number uniform on ½ to 1.
+        let halvings = u64::from(self.0.next_u64().leading_zeros());
+        halvings * LN_2 + self.quantile(&*LAST_HALF)
+    }
+
     /// Exponential with the given mean, rounded to a nanosecond.
     pub fn exponential(&mut self, mean: Nanos) -> Nanos {
         to_nanos(-libm::log(self.unit()) * to_f64(mean))
     }
 }
+
+/// ln 2 in units of 2⁻³².
+const LN_2: u64 = 2_977_044_472;
+
+/// Quantiles of -ln u for u uniform on ½ to 1, in units of 2⁻³².
+static LAST_HALF: LazyLock<[u64; 1025]> = LazyLock::new(|| {
+    std::array::from_fn(|i| {
+        let u = 1.0 - to_f64(Nanos(i as u64)) / 2048.0;
+        to_nanos(-libm::log(u) * 4_294_967_296.0).0
+    })
+});
 
 /// The generalized Pareto variate (J. Pickands, 1975) at the upper quantile `u`:
 /// `location` + `scale` × (u^-`shape` − 1) / `shape`; an exponential where `shape`
@@ -200,6 +222,8 @@ mod tests {
         let m = mean(&mut || generalized_pareto(s.unit(), Nanos(500), Nanos(1_000_000), shape));
         let sd = scale / ((1.0 - shape) * (1.0 - 2.0 * shape).sqrt());
         assert!((m - 500.0 - scale / (1.0 - shape)).abs() < 5.0 * sd / root, "pareto {m}");
+        let m = mean(&mut || Nanos(s.exponential_fixed()));
+        assert!((m / 4_294_967_296.0 - 1.0).abs() < 5.0 / root, "exponential, fixed {m}");
         // Two gaps of probability 1/2 each, uniform on 0 to 1 and on 1 to 4: mean 1.5,
         // second moment (1/3 + 7) / 2, so the variance is 17/12.
         let table = [0, 1_000_000, 4_000_000];

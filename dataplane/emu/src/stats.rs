@@ -86,7 +86,7 @@ pub struct PipeStats {
     pub dropped: [Count; DropReason::ALL.len()],
     /// In the queue and in the delay line.
     pub held: Count,
-    /// In the queue, the frame in service included.
+    /// In the queue, the frame in service and phantom ones included.
     pub queue: Count,
     /// Most bytes in the queue since the last mark.
     pub queue_max_bytes: u64,
@@ -94,6 +94,11 @@ pub struct PipeStats {
     pub marked: Count,
     /// Frames with a flipped bit, sent or dropped later.
     pub corrupted: Count,
+    /// Phantom frames of cross traffic that arrived. No other count includes them, except for
+    /// [`PipeStats::queue`] and [`PipeStats::queue_max_bytes`].
+    pub cross_offered: Count,
+    /// Phantom frames that were dropped.
+    pub cross_dropped: Count,
     /// From a frame's arrival to the end of its service, by the shaper or in a beam by that, of
     /// all that were served.
     pub queue_delay: histogram::QueueDelay,
@@ -122,6 +127,8 @@ impl PipeStats {
         self.queue_max_bytes = self.queue_max_bytes.max(o.queue_max_bytes);
         self.marked = self.marked.plus(o.marked);
         self.corrupted = self.corrupted.plus(o.corrupted);
+        self.cross_offered = self.cross_offered.plus(o.cross_offered);
+        self.cross_dropped = self.cross_dropped.plus(o.cross_dropped);
         self.queue_delay = self.queue_delay.plus(&o.queue_delay);
         self.lateness = self.lateness.plus(&o.lateness);
         self

@@ -55,9 +55,11 @@ pub const KEPT_RECORD: u32 = HEADER + 4;
 const NONE: u32 = 0;
 const LOST: u32 = 1 << 31;
 const KEPT: u32 = 1 << 30;
+/// A phantom frame: a header alone.
+const PHANTOM: u32 = 1 << 23;
 /// The length of the tag, in words of 4 bytes, is in the bits from here to [`KEPT`].
 const TAG: u32 = 1 << 24;
-const LENGTH: u32 = TAG - 1;
+const LENGTH: u32 = PHANTOM - 1;
 
 /// Bytes that a frame of `len` takes when it is packed.
 #[must_use]

@@ -10,6 +10,7 @@ use emu::aqm::red::RedPlan;
 use emu::aqm::{AqmPlan, QueuePlan, RandomDrop};
 use emu::beam::{BeamPlan, BeamsPlan, Share};
 use emu::client::ClientKey;
+use emu::cross::{Arrivals, CrossPlan, OnOff};
 use emu::delay::{DelayPlan, ExcursionPlan};
 use emu::drop_run::DropRunPlan;
 use emu::ecn;
@@ -202,6 +203,20 @@ pub fn framing() -> impl Strategy<Value = Framing> {
 }
 
 /// Often none.
+pub fn cross() -> impl Strategy<Value = Option<CrossPlan>> {
+    let ms = |n: u64| (1..n).prop_map(Nanos::from_millis);
+    let on_off = (ms(50), ms(50), 1.05..4.0_f64);
+    let arrivals = prop_oneof![
+        Just(Arrivals::Constant),
+        Just(Arrivals::Poisson),
+        on_off.prop_map(|(on, off, shape)| Arrivals::OnOff(OnOff { on, off, shape })),
+    ];
+    let plan = (10_000_u64..20_000_000, 64_u32..1_515, arrivals)
+        .prop_map(|(rate, frame, arrivals)| CrossPlan { rate, frame, arrivals });
+    prop::option::weighted(0.4, plan)
+}
+
+/// Often none.
 pub fn mtu() -> impl Strategy<Value = Option<MtuPlan>> {
     let answers = (1_u32..2_000).prop_map(|rate| AnswerPlan { v4: None, v6: None, rate });
     let plan = (68_u16..9_600, prop::option::of(answers))
@@ -215,6 +230,7 @@ prop_compose! {
         framing in framing(),
         mtu in mtu(),
         queue in queue(),
+        cross in cross(),
         outages in prop::collection::vec((10_u64..100, 1_u64..40, any::<bool>()), 0..3),
         fade in prop::option::of((10_u64..500, 1_u64..200, 1.0..20.0)),
         boundary in prop::option::of(boundary()),
@@ -230,6 +246,7 @@ prop_compose! {
             framing,
             mtu,
             queue,
+            cross,
             outages: outages.into_iter().map(|(interval, duration, fixed)| EpisodePlan {
                 interval: Nanos::from_millis(interval),
                 duration: Nanos::from_millis(duration),

@@ -48,9 +48,12 @@ fn engine(plan: &Plan) -> Engine<Vec<u8>> {
 }
 
 /// All clients are those of addresses, which have been seen: whether a client is made before or
-/// after a forward frame that waits for the same turn depends on the turn.
+/// after a forward frame that waits for the same turn depends on the turn. There is no cross traffic:
+/// it would be simulated until [`END`].
 fn unruled(plan: Plan) -> Plan {
-    Plan { rules: Arc::default(), ..faithful(plan) }
+    let mut plan = Plan { rules: Arc::default(), ..faithful(plan) };
+    plan.pipes.0.iter_mut().for_each(|pipe| pipe.cross = None);
+    plan
 }
 
 /// The plan of a link: that of all of its clients, or, for the shared one, with deficit round robin

@@ -221,10 +221,12 @@ proptest! {
                     engine.keep_up(now);
                 }
             }
-            let mut open = Plan::transparent();
-            open.seed = plan.seed;
-            let end = now + Nanos::from_secs(100);
-            engine.release(end, usize::MAX, &mut note);
+            let mut end = now;
+            engine.apply(end, Plan { seed: plan.seed, ..Plan::transparent() }, 1, false);
+            while let Some(t) = engine.next_deadline() {
+                end = end.max(t);
+                engine.release(end, usize::MAX, &mut note);
+            }
             fates.sort();
             fates
         };

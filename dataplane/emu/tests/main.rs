@@ -7,6 +7,7 @@ mod arbitrary;
 mod beam;
 mod chain;
 mod copies;
+mod cross;
 mod envelope;
 mod expiry;
 mod fuzz_corpus;

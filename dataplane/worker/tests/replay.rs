@@ -45,6 +45,7 @@ fn plan() -> Plan {
         )),
         framing: Framing::default(),
         mtu: None,
+        cross: None,
         queue: QueuePlan {
             limit: 400_000,
             aqm: AqmPlan::RandomDrop(RandomDrop {

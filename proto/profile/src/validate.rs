@@ -5,6 +5,7 @@
 //! are reported, each with the TOML path of its field. The schema has the rules of single
 //! parameters; the rules here concern several.
 
+mod cross;
 mod loss;
 mod mtu;
 mod path_trace;
@@ -304,6 +305,9 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     }
     if let Some(queue) = &pipe.queue {
         queue::check(found, &at("queue"), queue);
+    }
+    if let Some(it) = &pipe.cross_traffic {
+        cross::check(found, &at("cross_traffic"), it, pipe);
     }
     if let Some(it) = &pipe.fade {
         fade(found, &at("fade"), it, &pipe.outages);

@@ -384,4 +384,6 @@ fn rate_trace_is_not_removed_without_a_rate() {
     assert!(told.contains("\"none\" is not a table"), "{told}");
     let part = profile::Part::from_toml("rate = \"unlimited\"\nreorder = \"none\"").unwrap();
     assert_eq!(part.paths, ["rate_bps", "reorder"]);
+    let part = profile::Part::from_toml("cross_traffic = \"none\"").unwrap();
+    assert_eq!((part.paths, part.pipe.cross_traffic), (vec!["cross_traffic"], None));
 }

@@ -183,14 +183,30 @@ fn losses() -> impl Strategy<Value = pb::Pipe> {
     let chance = || prop_oneof![Just(0.0), p()];
     let reorder =
         (p(), REORDER_BY_NS).prop_map(|(probability, by_ns)| pb::Reorder { probability, by_ns });
-    let others = (option::of(run), chance(), chance(), option::of(reorder));
-    (model, others).prop_map(|(pipe, (drop_run, duplicate, corrupt, reorder))| pb::Pipe {
+    let others = (option::of(run), chance(), chance(), option::of(reorder), option::of(cross()));
+    (model, others).prop_map(|(pipe, (drop_run, duplicate, corrupt, reorder, cross))| pb::Pipe {
+        cross_traffic: cross,
         drop_run,
         duplicate,
         corrupt,
         reorder,
         ..pipe
     })
+}
+
+fn cross() -> impl Strategy<Value = pb::CrossTraffic> {
+    let on_off = (ON_OFF_ON_NS, ON_OFF_OFF_NS, ON_OFF_SHAPE)
+        .prop_map(|(on_ns, off_ns, shape)| pb::OnOff { on_ns, off_ns, shape });
+    (CROSS_TRAFFIC_FRAME_BYTES, 0.0..1.0, any::<bool>(), option::of(on_off)).prop_map(
+        |(frame_bytes, share, poisson, on_off)| {
+            let duty = on_off.map_or(1.0, |p| p.on_ns as f64 / (p.on_ns + p.off_ns) as f64);
+            let most = 8e6 * f64::from(frame_bytes) * duty;
+            let rate_bps = ((most * share) as u64).max(*CROSS_TRAFFIC_RATE_BPS.start());
+            // The least rate may be too high for rare periods.
+            let on_off = on_off.filter(|_| most >= 2_000.0);
+            pb::CrossTraffic { rate_bps, frame_bytes, poisson: poisson && on_off.is_none(), on_off }
+        },
+    )
 }
 
 fn capacity() -> impl Strategy<Value = pb::Capacity> {
@@ -271,11 +287,14 @@ fn pipe() -> impl Strategy<Value = pb::Pipe> {
             delay,
         )| {
             let (overhead_bytes, link_layer, mtu) = framing;
+            let limited = rate_bps.is_some() || rate_trace.is_some();
+            let cross_traffic = losses.cross_traffic.filter(|_| limited);
             let capacity = capacity.filter(|_| rate_bps.is_some());
             if let Some(it) = reconfiguration.as_mut().filter(|_| rate_bps.is_none()) {
                 it.shares.clear();
             }
             pb::Pipe {
+                cross_traffic,
                 capacity,
                 reconfiguration,
                 path_trace,
@@ -409,6 +428,16 @@ fn largest() -> pb::Profile {
         reorder: Some(pb::Reorder {
             probability: 0.123_456_789_012_345_67,
             by_ns: *REORDER_BY_NS.end() - 1,
+        }),
+        cross_traffic: Some(pb::CrossTraffic {
+            rate_bps: 399_999_999,
+            frame_bytes: *CROSS_TRAFFIC_FRAME_BYTES.end() - 1,
+            poisson: false,
+            on_off: Some(pb::OnOff {
+                on_ns: *ON_OFF_ON_NS.end() - 1,
+                off_ns: *ON_OFF_OFF_NS.end() - 1,
+                shape: 1.234_567_890_123_456_7,
+            }),
         }),
         drop_run: Some(pb::DropRun {
             pass_packets: *DROP_RUN_PASS_PACKETS.end(),

@@ -26,6 +26,12 @@ pub struct Pipe {
     /// ICMP messages of the link about packets above its MTU.
     #[serde(default)]
     pub generated: Count,
+    /// Phantom frames of cross traffic that arrived.
+    #[serde(default)]
+    pub cross_offered: Count,
+    /// Phantom frames that the queue dropped.
+    #[serde(default)]
+    pub cross_dropped: Count,
     pub queue_delay_ns: Option<Histogram>,
     pub lateness_ns: Option<Histogram>,
 }
@@ -171,6 +177,8 @@ impl AddAssign<&Self> for Pipe {
         self.duplicated += other.duplicated;
         self.corrupted += other.corrupted;
         self.generated += other.generated;
+        self.cross_offered += other.cross_offered;
+        self.cross_dropped += other.cross_dropped;
         add_histogram(&mut self.queue_delay_ns, other.queue_delay_ns.as_ref());
         add_histogram(&mut self.lateness_ns, other.lateness_ns.as_ref());
     }
@@ -207,6 +215,8 @@ impl From<Option<pb::PipeStats>> for Pipe {
             duplicated: stats.duplicated.into(),
             corrupted: stats.corrupted.into(),
             generated: stats.generated.into(),
+            cross_offered: stats.cross_offered.into(),
+            cross_dropped: stats.cross_dropped.into(),
             queue_delay_ns: stats.queue_delay.map(Histogram::from),
             lateness_ns: stats.lateness.map(Histogram::from),
         }

@@ -83,7 +83,7 @@ pub fn table(snapshot: &Snapshot) -> String {
          lateness: p50 {}, p99 {}, p99.9 {}, max {} of {} packets\n\
          memory: {} used, {} at most, of {}\n\
          emulator drops: {}, longest stall {}\n\
-         {}conservation: {}",
+         {}{}conservation: {}",
         snapshot.generation,
         clients.trim_fmt(),
         ports.trim_fmt(),
@@ -98,8 +98,22 @@ pub fn table(snapshot: &Snapshot) -> String {
         snapshot.emulator_drops,
         time(snapshot.stall_max_ns),
         if snapshot.lossy { LOSSY } else { "" },
+        cross_traffic(snapshot),
         conservation(snapshot),
     )
+}
+
+/// A line on cross traffic, if there was any.
+fn cross_traffic(snapshot: &Snapshot) -> String {
+    let (mut offered, mut dropped) = (Count::default(), Count::default());
+    for pipe in pipes(snapshot) {
+        offered += pipe.cross_offered;
+        dropped += pipe.cross_dropped;
+    }
+    if offered == Count::default() {
+        return String::new();
+    }
+    format!("cross traffic: {} offered, {} dropped\n", count(offered), count(dropped))
 }
 
 /// A snapshot in a line, with the throughput since the last.

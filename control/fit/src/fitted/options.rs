@@ -152,6 +152,8 @@ fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
         link_layer,
         mtu,
         queue,
+        // Its effect on the delay of pings is estimated as delay.
+        cross_traffic: _,
         packet_loss: _,
         gilbert_elliott: _,
         four_state_loss: _,

@@ -311,7 +311,7 @@ fn ports(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
 /// A figure of a client and direction.
 type OfPipe = (&'static str, &'static str, MetricType, fn(&Pipe) -> u64);
 
-const OF_PIPE: [OfPipe; 17] = [
+const OF_PIPE: [OfPipe; 21] = [
     ("received_packets_total", "Packets that arrived", Counter, |p| p.received.packets),
     ("received_bytes_total", "Bytes that arrived", Counter, |p| p.received.bytes),
     ("sent_packets_total", "Packets handed to the egress port", Counter, |p| p.sent.packets),
@@ -339,6 +339,18 @@ const OF_PIPE: [OfPipe; 17] = [
     }),
     ("corrupted_packets_total", "Packets with a wrong bit", Counter, |p| p.corrupted.packets),
     ("corrupted_bytes_total", "Bytes of packets with a wrong bit", Counter, |p| p.corrupted.bytes),
+    ("cross_offered_packets_total", "Phantom frames of cross traffic", Counter, |p| {
+        p.cross_offered.packets
+    }),
+    ("cross_offered_bytes_total", "Bytes of phantom frames of cross traffic", Counter, |p| {
+        p.cross_offered.bytes
+    }),
+    ("cross_dropped_packets_total", "Phantom frames that the queue dropped", Counter, |p| {
+        p.cross_dropped.packets
+    }),
+    ("cross_dropped_bytes_total", "Bytes of phantom frames that the queue dropped", Counter, |p| {
+        p.cross_dropped.bytes
+    }),
 ];
 
 /// A pipe with its link, client and direction.

@@ -144,6 +144,8 @@ pub fn pipe(received: u64) -> pb::PipeStats {
         duplicated: count(0),
         corrupted: count(3),
         generated: count(0),
+        cross_offered: count(7),
+        cross_dropped: count(6),
         queue_delay: Some(pb::Histogram {
             counts: vec![2, 0, 1, 4],
             sum_ns: 2_500_000_000,

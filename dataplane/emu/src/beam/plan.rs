@@ -92,6 +92,12 @@ impl BeamsPlan {
         beam.is_some_and(|b| b.rate[direction] != BitRate::Unlimited)
     }
 
+    /// Whether any client may wait for a beam in a direction.
+    #[must_use]
+    pub fn shares_in(&self, direction: Direction) -> bool {
+        self.shares.values().chain(&self.automatic).any(|s| self.limits(s.beam, direction))
+    }
+
     /// The least weight in each beam, of clients that are there or not.
     fn lightest(&self) -> Vec<u16> {
         let mut least = vec![u16::MAX; self.beams.len()];

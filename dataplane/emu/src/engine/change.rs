@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::client::ClientKey;
 use crate::frame::Buffer;
 use crate::plan::Plan;
 use crate::rng::StreamKey;
@@ -91,8 +92,8 @@ impl<B: Buffer> Engine<B> {
         let missed = self.version - slot.version;
         slot.version = self.version;
         self.settled += missed;
-        // The bypass keeps its plan.
-        if id / 2 == BYPASS {
+        // The bypass keeps its plan, and a vacant slot needs none.
+        if id / 2 == BYPASS || slot.client == ClientKey::Expired {
             return;
         }
         let direction = Direction::BOTH[id as usize % 2];

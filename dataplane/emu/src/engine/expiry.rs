@@ -116,6 +116,7 @@ impl<B: Buffer> Engine<B> {
         for (sum, id) in self.expired.pipes.0.iter_mut().zip(ids) {
             let slot = &mut self.slots[id];
             *sum = sum.plus(&slot.pipe.stats());
+            slot.pipe.retire(&mut self.shared);
             slot.client = ClientKey::Expired;
         }
         self.index.remove(address);

@@ -20,6 +20,14 @@ pub enum Remark {
         /// Rate of the ports, in bit/s.
         port: u64,
     },
+    /// Cross traffic that leaves nothing of the rate.
+    Cross {
+        direction: Direction,
+        /// Mean rate of the cross traffic, in bit/s.
+        cross: u64,
+        /// Highest rate of the link, in bit/s.
+        rate: u64,
+    },
     /// A queue that is shorter than the longest frame.
     Queue {
         direction: Direction,
@@ -39,6 +47,14 @@ impl fmt::Display for Remark {
                 name(direction),
                 si::rate(rate, Round::Down),
                 si::rate(port, Round::Down)
+            ),
+            Self::Cross { direction, cross, rate } => write!(
+                f,
+                "{}: cross traffic of {} takes all of {}: packets get a place only where it is \
+                 dropped",
+                name(direction),
+                si::rate(cross, Round::Down),
+                si::rate(rate, Round::Down)
             ),
             Self::Queue { direction, limit, frame } => write!(
                 f,
@@ -65,6 +81,11 @@ pub fn remarks(plan: &Plan, room: Room) -> Vec<Remark> {
         let pipe = &plan.pipes[direction];
         if let Some(rate) = largest_rate(&pipe.rate).filter(|r| *r > room.port_bps) {
             remarks.push(Remark::Rate { direction, rate, port: room.port_bps });
+        }
+        if let Some((cross, rate)) = pipe.cross().zip(largest_rate(&pipe.rate))
+            && cross.rate >= rate
+        {
+            remarks.push(Remark::Cross { direction, cross: cross.rate, rate });
         }
         let (limit, frame) = (pipe.queue.limit, room.frame);
         if limit < u64::from(frame) {

@@ -212,7 +212,7 @@ impl Pipe {
 
     /// Whether to mark a frame that finds `queued` bytes, or why it is dropped.
     #[inline(never)]
-    fn judge(
+    pub(super) fn judge(
         &mut self,
         at: Instant,
         queued: u64,

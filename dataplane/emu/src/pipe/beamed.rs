@@ -41,6 +41,7 @@ impl Pipe {
     /// From `at` on frames that leave the shaper wait for a beam.
     pub fn join_beam<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant) {
         self.serve(shared, at, u32::MAX);
+        self.stop_cross();
         self.in_beam = true;
         self.choosing = false;
         self.cold.stage = Stage { ahead: self.fifo.ahead(), rate: None };

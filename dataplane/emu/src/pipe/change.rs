@@ -12,7 +12,7 @@ use crate::reorder::Reorder;
 use crate::shaper::Origin;
 use crate::units::Instant;
 
-use super::{Cold, Extras, Pipe, Shared, at_arrival};
+use super::{AT_ONCE, Cold, Extras, Pipe, Shared, at_arrival};
 
 impl Pipe {
     /// Applies a plan at `at`; with `restart`, all random processes restart
@@ -33,7 +33,6 @@ impl Pipe {
         self.admitted = plan.queue.admits_up_to();
         self.extras = Extras::of(plan);
         self.unchecked = Mtu::unchecked(plan.mtu);
-        self.at_arrival = at_arrival(plan);
         self.cold.loss = if self.cold.is_offloaded { plan.offload.loss } else { 0 };
         let channel = plan.channel(self.cold.loss == 0);
         if restart {
@@ -43,6 +42,7 @@ impl Pipe {
             self.cold.duplicate = None;
             self.cold.corrupt = None;
             self.cold.reorder = None;
+            self.stop_cross();
             self.channel = Channel::new(&channel, key, at, start);
             self.delay.restart(&plan.delay, key, at, start);
         } else {
@@ -63,6 +63,8 @@ impl Pipe {
         *duplicate = Duplicate::new(plan.duplicate, key, duplicate.take());
         *corrupt = Corrupt::new(plan.corrupt, key, corrupt.take());
         *reorder = Reorder::new(plan.reorder, key, reorder.take());
+        self.set_cross(plan, key, at);
+        self.at_arrival = at_arrival(plan);
         self.look_later();
         // Without a rate limit the queue empties from now on.
         self.serve_until(shared, at);
@@ -71,9 +73,13 @@ impl Pipe {
     /// Advances the random processes to `at`, so that a pipe that was idle for
     /// long has little to catch up with.
     pub fn keep_up<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant) {
-        self.serve_until(shared, at);
-        // Frames that have yet to leave the queue ask for earlier instants.
-        if self.shaper.finish().is_some_and(|finish| finish <= at) {
+        if self.has_cross() {
+            self.serve(shared, at, AT_ONCE);
+        } else {
+            self.serve_until(shared, at);
+        }
+        // Frames that have yet to arrive at or leave the queue ask for earlier instants.
+        if self.cross_next <= at || self.shaper.finish().is_some_and(|finish| finish <= at) {
             return;
         }
         if self.shaper.is_idle() {

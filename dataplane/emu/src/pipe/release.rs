@@ -17,9 +17,11 @@ impl Pipe {
             Some(Head::Due(due)) => Some(due.min(self.look).min(self.aside_due)),
             Some(Head::Lost) => Some(Instant::ZERO),
             None => {
-                let next = if self.in_beam { None } else { self.shaper.finish() };
-                let aside = Some(self.aside_due).filter(|due| *due != Instant::MAX);
-                next.into_iter().chain(aside).min()
+                // While only phantom frames wait, nothing becomes due.
+                let comes = !self.has_cross() || self.fifo.queue_len() > self.phantoms;
+                let next = self.shaper.finish().filter(|_| comes && !self.in_beam);
+                let other = Some(self.aside_due.min(self.look)).filter(|t| *t != Instant::MAX);
+                next.into_iter().chain(other).min()
             }
         }
     }

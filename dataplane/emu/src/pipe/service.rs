@@ -19,13 +19,19 @@ impl Pipe {
     /// in parts: other clients' frames do not wait for them, and no fate depends on it.
     #[inline]
     pub fn serve_until<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant) {
-        if self.shaper.finish().is_some_and(|finish| finish <= t) {
-            let most = if self.shaper.is_unlimited() { AT_ONCE } else { self.at_arrival };
+        if self.cross_next <= t || self.shaper.finish().is_some_and(|finish| finish <= t) {
+            let most = match self.shaper.is_unlimited() {
+                true => AT_ONCE,
+                // A phantom frame is judged by all that happened before.
+                false if self.has_cross() => u32::MAX,
+                false => self.at_arrival,
+            };
             self.serve(shared, t, most);
         }
     }
 
-    /// Lets up to `most` frames leave the queue up to and including `t`; returns the number.
+    /// Lets up to `most` frames leave the queue up to and including `t`, or phantom ones arrive;
+    /// returns the number.
     pub(super) fn serve<B: Buffer>(
         &mut self,
         shared: &mut Shared<B>,
@@ -36,6 +42,19 @@ impl Pipe {
             self.pull(shared, t);
             return 0;
         }
+        let mut served = self.serve_shaper(shared, t.min(self.cross_next), most);
+        while self.cross_next <= t && self.has_cross() && served < most {
+            self.cross_arrives(shared);
+            served += 1;
+            served += self.serve_shaper(shared, t.min(self.cross_next), most - served);
+        }
+        self.look_later();
+        served
+    }
+
+    /// As [`Pipe::serve`], up to the next phantom frame.
+    #[inline]
+    fn serve_shaper<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant, most: u32) -> u32 {
         let mut served = 0;
         while served < most {
             let Some(finish) = self.shaper.finish().filter(|f| *f <= t) else { break };
@@ -58,7 +77,6 @@ impl Pipe {
                 None => self.shaper.rest(),
             }
         }
-        self.look_later();
         served
     }
 
@@ -71,6 +89,9 @@ impl Pipe {
         len: u32,
         arrived: Instant,
     ) {
+        if self.is_phantom(&shared.store, self.fifo.place_queued()) {
+            return self.discard(shared, len);
+        }
         self.queue_delay.count(finish.since(arrived));
         self.queued -= u64::from(len);
         // Drawn for every frame, so that the draws do not depend on the losses.
@@ -104,6 +125,9 @@ impl Pipe {
         } else {
             Instant::MAX
         };
+        if self.has_cross() {
+            self.look = self.look.min(self.look_at_cross());
+        }
     }
 
     /// Serves up to `most` frames, if that could make a frame due at
@@ -177,6 +201,9 @@ impl Pipe {
         place: Place,
         len: u32,
     ) -> bool {
+        if self.is_phantom(&shared.store, Some(place)) {
+            return false;
+        }
         let Shared { store, observer } = shared;
         let elsewhere = observer.as_mut().filter(|observer| {
             let marks = |frame: &[u8]| observer.marks(frame) && ecn::is_capable(frame);
@@ -222,6 +249,10 @@ impl Pipe {
         place: Option<Place>,
         len: u32,
     ) {
+        if self.is_phantom(&shared.store, place) {
+            self.phantoms -= 1;
+            return self.cold.cross_dropped.add(len);
+        }
         self.held -= u64::from(len);
         self.cold.dropped[reason as usize].add(len);
         if self.observed {

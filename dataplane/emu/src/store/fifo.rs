@@ -6,8 +6,8 @@ use crate::tag::Tagged;
 use crate::units::Instant;
 
 use super::{
-    Cursor, Full, HEADER, KEPT, LENGTH, LOST, MAX_FRAME, NONE, Place, SEGMENT, Store, after, flag,
-    size, tag_len,
+    Cursor, Full, HEADER, KEPT, LENGTH, LOST, MAX_FRAME, NONE, PHANTOM, Place, SEGMENT, Store,
+    after, flag, size, tag_len,
 };
 
 /// The head of the delay line.
@@ -113,6 +113,26 @@ impl Fifo {
         store.kept[place as usize] = buffer.take();
         store.account.kept += 1;
         Ok(Place(record))
+    }
+
+    /// Appends a phantom frame of `len` bytes that arrived at `at` to the queue: a length
+    /// without bytes. [`Fifo::depart`] moves it as one that was lost.
+    ///
+    /// # Errors
+    /// As [`Fifo::push`].
+    pub fn push_phantom<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        at: Instant,
+        len: u32,
+    ) -> Result<(), Full> {
+        if len > MAX_FRAME {
+            return Err(Full);
+        }
+        let word = len | PHANTOM;
+        let c = self.append(store, size(word))?;
+        store.write_header(c, at.0, word);
+        Ok(())
     }
 
     /// Makes room for a record of `size` bytes at the tail; returns its start.
@@ -290,7 +310,13 @@ impl Fifo {
     /// Whether it has no records, not even of frames that were lost.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.queued + self.delayed == 0
+        self.records() == 0
+    }
+
+    /// Records, those of frames that were lost included.
+    #[must_use]
+    pub fn records(&self) -> u32 {
+        self.queued + self.delayed
     }
 
     #[must_use]

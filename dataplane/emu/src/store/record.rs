@@ -6,7 +6,9 @@ use crate::memory::{LINE, prefetch};
 use crate::tag::Tag;
 use crate::units::Instant;
 
-use super::{HEADER, KEPT, KEPT_RECORD, LENGTH, LOST, NONE, SEGMENT, Store, TAG, record_size};
+use super::{
+    HEADER, KEPT, KEPT_RECORD, LENGTH, LOST, NONE, PHANTOM, SEGMENT, Store, TAG, record_size,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
@@ -59,6 +61,12 @@ impl<B: Buffer> Store<B> {
         let c = self.advance(c, HEADER + tag_len(word));
         let bytes = self.bytes[c.at()..].first_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
         bytes as usize
+    }
+
+    /// Whether the frame at `place` is a phantom one, without bytes.
+    #[inline]
+    pub fn is_phantom(&self, place: Place) -> bool {
+        self.header(place.0).1 & PHANTOM != 0
     }
 
     /// Writes the record, with `word` in its header, of a frame in a buffer that is kept at `place`.
@@ -207,7 +215,11 @@ pub(super) const fn tag_len(word: u32) -> u32 {
 /// Bytes of a record with `word` in its header.
 #[inline]
 pub(super) const fn size(word: u32) -> u32 {
-    let body = if word & KEPT == 0 { record_size(word & LENGTH) } else { KEPT_RECORD };
+    let body = match word & (KEPT | PHANTOM) {
+        0 => record_size(word & LENGTH),
+        KEPT => KEPT_RECORD,
+        _ => HEADER,
+    };
     body + tag_len(word)
 }
 

@@ -208,6 +208,46 @@ fn names_are_plain_with_at_most_one_mark() {
 }
 
 #[test]
+fn every_limit_of_cross_traffic_is_checked() {
+    let sound = pb::CrossTraffic { rate_bps: 30_000_000, frame_bytes: 1_500, ..Default::default() };
+    let with = |cross: pb::CrossTraffic| broken_pipe(|p| p.cross_traffic = Some(cross));
+    let periods = |on_ns, off_ns, shape| {
+        with(pb::CrossTraffic { on_off: Some(pb::OnOff { on_ns, off_ns, shape }), ..sound })
+    };
+    let one = |found: Vec<(String, String)>, path: &str| {
+        assert_eq!(found.len(), 1, "{path}: {found:?}");
+        assert_eq!(found[0].0, format!("forward.cross_traffic{path}"));
+    };
+    assert_eq!(with(sound), []);
+    assert_eq!(with(pb::CrossTraffic { poisson: true, ..sound }), []);
+    assert_eq!(periods(3_600_000_000_000, 1_000_000, 1.05), []);
+    for rate_bps in [0, 999, 400_000_000_001] {
+        one(with(pb::CrossTraffic { rate_bps, ..sound }), ".rate");
+    }
+    for frame_bytes in [0, 63, 10_225] {
+        one(with(pb::CrossTraffic { frame_bytes, ..sound }), ".frame");
+    }
+    one(periods(999_999, 1_000_000, 1.5), ".on_off.on");
+    one(periods(1_000_000, 3_600_000_000_001, 1.5), ".on_off.off");
+    one(periods(1_000_000, 1_000_000, 1.04), ".on_off.shape");
+    one(periods(1_000_000, 1_000_000, f64::NAN), ".on_off.shape");
+    // More than one frame per microsecond while they arrive.
+    let frame_bytes = 64;
+    assert_eq!(with(pb::CrossTraffic { rate_bps: 512_000_000, frame_bytes, ..sound }), []);
+    one(with(pb::CrossTraffic { rate_bps: 512_000_001, frame_bytes, ..sound }), ".rate");
+    let on_off = Some(pb::OnOff { on_ns: 1_000_000, off_ns: 9_000_000, shape: 1.5 });
+    let most = pb::CrossTraffic { rate_bps: 51_200_000, frame_bytes, on_off, ..sound };
+    assert_eq!(with(most), []);
+    let found = with(pb::CrossTraffic { rate_bps: 51_200_001, ..most });
+    assert!(found[0].1.contains("write at most 51.2 Mbit/s"), "{found:?}");
+    one(found, ".rate");
+    let both = pb::CrossTraffic { poisson: true, on_off, ..sound };
+    one(with(both), ".on_off");
+    let unlimited = broken_pipe(|p| (p.rate_trace, p.cross_traffic) = (None, Some(sound)));
+    one(unlimited, "");
+}
+
+#[test]
 fn every_limit_of_varying_delay_and_loss_is_checked() {
     assert!(broken_pipe(|_| {}).is_empty());
     let one = |change: fn(&mut pb::Pipe), path: &str| {
