@@ -165,7 +165,7 @@ impl<B: Buffer> Links<B> {
             clients,
             vias: Vec::with_capacity(MAX_LINKS),
             groups: Vec::with_capacity(MAX_LINKS),
-            stage: Stage::new(),
+            stage: Stage::with_room(),
             tail: 0,
         }
     }
@@ -231,8 +231,7 @@ impl<B: Buffer> Links<B> {
             return Err(engine);
         }
         if let Some(Via { link, .. }) = via {
-            let passes = self.vias.get(link).is_some_and(Option::is_some);
-            if link == MAIN || !self.exists(link) || passes {
+            if link == MAIN || !self.exists(link) || self.via(link).is_some() {
                 return Err(engine);
             }
             match self.groups.iter_mut().find(|group| group.shared == link) {
@@ -256,11 +255,10 @@ impl<B: Buffer> Links<B> {
     /// Removes a link that holds no frame, and is not [`MAIN`]. The shared link that its frames
     /// pass holds none of its client; a shared link has no access links.
     pub fn remove(&mut self, number: usize) -> Option<Box<Engine<B>>> {
-        let is_shared = self.groups.iter().any(|group| group.shared == number);
-        if number == MAIN || is_shared {
+        if number == MAIN || self.is_shared(number) {
             return None;
         }
-        let via = self.vias.get(number).copied().flatten();
+        let via = self.via(number);
         if let Some(via) = via
             && !self.link(via.link)?.holds_none_of(ClientKey::Named(via.client))
         {
@@ -344,34 +342,15 @@ impl<B: Buffer> Links<B> {
         burst: &mut [Option<B>],
         hint: Hint,
     ) {
-        if direction == Direction::Forward && self.vias.get(link).is_some_and(Option::is_some) {
+        if direction == Direction::Forward && self.via(link).is_some() {
             for buffer in burst {
-                self.arrive_buffer(at, direction, link, buffer);
+                let Some(label) = buffer.as_ref().map(B::label) else { continue };
+                let tag = Tag::new(label.tag);
+                let label = Label { tag: &tag, ..label };
+                self.arrive_frame(at, direction, link, Frame::Buffer(buffer), label);
             }
         } else if let Some(engine) = self.link_or_main(link) {
             engine.arrive_burst_hinted(at, direction, burst, hint);
-        }
-    }
-
-    /// A frame of an access link arrives.
-    fn arrive_buffer(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        link: usize,
-        buffer: &mut Option<B>,
-    ) {
-        let Some(b) = buffer.as_ref() else { return };
-        let Label { tag, tags_answer, pair, .. } = b.label();
-        let tag = Tag::new(tag);
-        let label = Label { hint: Hint::None, tag: &tag, tags_answer, pair };
-        match self.passes_first(link, direction, b.bytes()) {
-            Some(via) => self.arrive_via(at, (link, via), Frame::Buffer(buffer), label),
-            None => {
-                if let Some(engine) = self.link_or_main(link) {
-                    engine.arrive_at(at, direction, Frame::Buffer(buffer), label);
-                }
-            }
         }
     }
 
@@ -394,11 +373,7 @@ impl<B: Buffer> Links<B> {
             None if board.is_empty() => MAIN,
             None => board.link(direction, frame, label.pair),
         };
-        if let Some(via) = self.passes_first(number, direction, frame) {
-            self.arrive_via(at, (number, via), Frame::Bytes(frame), label);
-        } else if let Some(engine) = self.link_or_main(number) {
-            engine.arrive_labelled(at, direction, frame, label);
-        }
+        self.arrive_frame(at, direction, number, Frame::Bytes(frame), label);
     }
 
     /// As [`Engine::arrive_burst`].

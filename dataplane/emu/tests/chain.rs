@@ -383,3 +383,23 @@ fn only_a_link_that_passes_no_other_can_be_shared() {
     }
     assert!(links.add(4, another(), Some(Via { link: SHARED, client: client(true, 4) })).is_ok());
 }
+
+/// As of one that waited between two workers.
+#[test]
+fn frame_from_before_the_last_turn_arrives_in_that_turn() {
+    let mut plan = Plan::transparent();
+    plan.pipes.0.iter_mut().for_each(|pipe| pipe.delay.base = Nanos(1_000));
+    for direction in Direction::BOTH {
+        let mut links = links(&vec![plan.clone(); ACCESS.end], true);
+        let mut dues = Vec::new();
+        let mut egress = |d: Departure<'_, Vec<u8>>| {
+            dues.push(d.due);
+            true
+        };
+        links.release(Instant(5_000), usize::MAX, &mut egress);
+        let f = frame_of(2, direction, 1, 60, 0);
+        links.arrive_burst(Instant(4_000), direction, &mut [Some(f)]);
+        links.release(Instant(100_000), usize::MAX, &mut egress);
+        assert_eq!(dues, [Instant(7_000)], "{direction:?}");
+    }
+}

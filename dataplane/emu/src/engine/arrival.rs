@@ -67,9 +67,8 @@ impl<B: Buffer> Engine<B> {
         pair: u8,
         (index, epoch): (u32, u16),
     ) -> u32 {
-        let is_frame = (ETHERNET..=self.limits.frame as usize).contains(&frame.len());
         let is_current = epoch == self.epoch && epoch != 0;
-        if is_frame && is_current && (index as usize) < self.clients() {
+        if self.is_frame(frame) && is_current && (index as usize) < self.clients() {
             pipe_id(index, direction)
         } else {
             self.route_by_headers(direction, frame, pair)
@@ -79,10 +78,16 @@ impl<B: Buffer> Engine<B> {
     /// The pipe of a client that exists, for a frame that can be carried.
     #[inline(never)]
     fn route_by_key(&self, direction: Direction, frame: &[u8], key: ClientKey) -> u32 {
-        if !(ETHERNET..=self.limits.frame as usize).contains(&frame.len()) {
+        if !self.is_frame(frame) {
             return UNKNOWN;
         }
         self.index.get(key).map_or(UNKNOWN, |client| pipe_id(client, direction))
+    }
+
+    /// Whether a frame is neither too short nor too long.
+    #[inline]
+    fn is_frame(&self, frame: &[u8]) -> bool {
+        (ETHERNET..=self.limits.frame as usize).contains(&frame.len())
     }
 
     #[inline]
@@ -144,32 +149,42 @@ impl<B: Buffer> Engine<B> {
         frame: &[u8],
         label: Label<'_>,
     ) {
-        self.now = self.now.max(at);
-        let id = self.route(direction, frame, label);
-        self.take_in(id, direction, Frame::Bytes(frame), label);
+        self.arrive_frame(at, direction, Frame::Bytes(frame), label);
     }
 
-    /// As [`Engine::arrive_labelled`], also for frames that may be kept, and for a time before the
-    /// engine's: nothing of that direction may have been advanced beyond it. The tag is not in the
+    /// As [`Engine::arrive_labelled`], also for a frame that may be kept. The tag is not in the
     /// buffer.
-    pub(crate) fn arrive_at(
+    #[inline]
+    pub(crate) fn arrive_frame(
         &mut self,
         at: Instant,
         direction: Direction,
         frame: Frame<'_, B>,
         label: Label<'_>,
     ) {
-        let later = self.now.max(at);
-        // A change has been met by all that came before it.
-        let since = self.changes.back().map_or(at, |change| change.at);
-        self.now = at.max(since);
+        self.now = self.now.max(at);
         let id = self.route(direction, frame.bytes(), label);
         let copied = frame.bytes().len() <= self.limits.copy_break as usize;
         match &frame {
             Frame::Buffer(_) if !copied => self.take_in(id, direction, frame, label),
             _ => self.take_in(id, direction, Frame::Bytes(frame.bytes()), label),
         }
-        self.now = later;
+    }
+
+    /// As [`Engine::arrive_frame`], for a frame that another link passed on: `at` may be before the
+    /// engine's time, if nothing of that direction has been advanced beyond it.
+    pub(crate) fn arrive_handed_on(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        frame: Frame<'_, B>,
+        label: Label<'_>,
+    ) {
+        let later = self.now;
+        // All frames from before a change have met it.
+        self.now = self.changes.back().map_or(at, |change| change.at);
+        self.arrive_frame(at, direction, frame, label);
+        self.now = self.now.max(later);
     }
 
     /// A burst of frames arrived at `at` on the ingress port of `direction`. Buffers that the

@@ -37,7 +37,7 @@ pub struct Via {
 }
 
 /// A shared link and its access links, by number.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Group {
     pub(super) shared: usize,
     pub(super) members: Vec<usize>,
@@ -69,8 +69,15 @@ pub(super) struct Stage<B> {
 }
 
 impl<B> Stage<B> {
-    pub(super) fn new() -> Self {
+    pub(super) fn with_room() -> Self {
         Self { frames: Vec::with_capacity(PASSED), bytes: Vec::with_capacity(PASSED * 256) }
+    }
+}
+
+/// Without room.
+impl<B> Default for Stage<B> {
+    fn default() -> Self {
+        Self { frames: Vec::new(), bytes: Vec::new() }
     }
 }
 
@@ -121,39 +128,55 @@ fn marked(link: usize, label: Label<'_>) -> Tag {
     tag
 }
 
+/// The label of a frame in the shared link, with its tag.
+fn in_shared<'a>(via: Via, tag: &'a Tag) -> Label<'a> {
+    let hint = Hint::Key(ClientKey::Named(via.client));
+    Label { hint, tag, tags_answer: true, ..Label::NONE }
+}
+
 impl<B: Buffer> Links<B> {
-    /// The shared link that a forward frame for a link passes first.
+    /// The shared link that the frames of a link also pass.
     #[inline]
-    pub(super) fn passes_first(
-        &self,
-        link: usize,
-        direction: Direction,
-        frame: &[u8],
-    ) -> Option<Via> {
-        let via = self.vias.get(link).copied().flatten()?;
-        let bypasses = || classify(frame, direction) == Class::Client(ClientKey::Bypass);
-        (direction == Direction::Forward && !bypasses()).then_some(via)
+    pub(super) fn via(&self, link: usize) -> Option<Via> {
+        self.vias.get(link).copied().flatten()
     }
 
-    /// A forward frame for `link` arrives at the shared link.
-    pub(super) fn arrive_via(
+    /// A frame of a link arrives, at the first link that it passes.
+    #[inline]
+    pub(super) fn arrive_frame(
         &mut self,
         at: Instant,
-        (link, via): (usize, Via),
+        direction: Direction,
+        link: usize,
         frame: Frame<'_, B>,
         label: Label<'_>,
     ) {
-        let (tag, hint) = (marked(link, label), Hint::Key(ClientKey::Named(via.client)));
-        let label = Label { hint, tag: &tag, tags_answer: true, pair: label.pair };
-        if let Some(engine) = self.link(via.link) {
-            engine.arrive_at(at, Direction::Forward, frame, label);
+        let bypass = Class::Client(ClientKey::Bypass);
+        let via = self.via(link).filter(|_| direction == Direction::Forward);
+        match via.filter(|_| classify(frame.bytes(), direction) != bypass) {
+            Some(via) => {
+                let tag = marked(link, label);
+                if let Some(shared) = self.link(via.link) {
+                    shared.arrive_frame(at, direction, frame, in_shared(via, &tag));
+                }
+            }
+            None => {
+                if let Some(engine) = self.link_or_main(link) {
+                    engine.arrive_frame(at, direction, frame, label);
+                }
+            }
         }
     }
 
     /// Whether a link is an access link or a shared one.
     #[must_use]
     pub fn is_chained(&self, link: usize) -> bool {
-        self.groups.iter().any(|group| group.shared == link || group.members.contains(&link))
+        self.via(link).is_some() || self.is_shared(link)
+    }
+
+    /// Whether other links pass a link.
+    pub(super) fn is_shared(&self, link: usize) -> bool {
+        self.groups.iter().any(|group| group.shared == link)
     }
 
     /// As [`Links::release`], for access links and shared links alone.
@@ -166,10 +189,7 @@ impl<B: Buffer> Links<B> {
         let mut sent = 0;
         for number in 0..self.groups.len() {
             // Nothing is done with it meanwhile.
-            let group = std::mem::replace(
-                &mut self.groups[number],
-                Group { shared: super::MAIN, members: Vec::new() },
-            );
+            let group = std::mem::take(&mut self.groups[number]);
             let due = |link: &usize| self.due[*link] <= now;
             if group.members.iter().chain([&group.shared]).any(due) {
                 sent += self.release_group(&group, now, budget - sent.min(budget), egress);
@@ -218,8 +238,7 @@ impl<B: Buffer> Links<B> {
         now: Instant,
         egress: &mut impl Egress<B>,
     ) {
-        let mut stage =
-            std::mem::replace(&mut self.stage, Stage { frames: Vec::new(), bytes: Vec::new() });
+        let mut stage = std::mem::take(&mut self.stage);
         if let Some(engine) = self.link(link) {
             let mut passer = Passer { stage: &mut stage, from: link, egress };
             for _ in 0..PASSES {
@@ -233,8 +252,7 @@ impl<B: Buffer> Links<B> {
 
     /// Lets all frames in the stage arrive at their next link, in the order in which they were due.
     fn deliver(&mut self, direction: Direction) {
-        let mut stage =
-            std::mem::replace(&mut self.stage, Stage { frames: Vec::new(), bytes: Vec::new() });
+        let mut stage = std::mem::take(&mut self.stage);
         let Stage { frames, bytes } = &mut stage;
         // Frames of one client that are due at one instant keep their order.
         frames.sort_by_key(|frame| (frame.due, frame.from, frame.client));
@@ -252,11 +270,9 @@ impl<B: Buffer> Links<B> {
             let (to, label, tag);
             match direction {
                 Direction::Return => {
-                    let Some(via) = self.vias.get(from).copied().flatten() else { continue };
-                    let known = Label { tag: tail, tags_answer: true, ..Label::NONE };
-                    tag = marked(from, known);
-                    let hint = Hint::Key(ClientKey::Named(via.client));
-                    (to, label) = (via.link, Label { hint, tag: &tag, ..known });
+                    let Some(via) = self.via(from) else { continue };
+                    tag = marked(from, Label { tag: tail, ..Label::NONE });
+                    (to, label) = (via.link, in_shared(via, &tag));
                 }
                 Direction::Forward => {
                     // A capture's number is before the word.
@@ -271,7 +287,7 @@ impl<B: Buffer> Links<B> {
                 }
             }
             if let Some(engine) = self.link(to) {
-                engine.arrive_at(due, direction, frame, label);
+                engine.arrive_handed_on(due, direction, frame, label);
             }
         }
         bytes.clear();
