@@ -135,10 +135,18 @@ pub(crate) fn host_v6(bytes: &[u8]) -> Option<IpAddr> {
     one_host.then_some(IpAddr::V6(a))
 }
 
+/// The client of the address that a frame resolves: an answer from the client side.
+#[must_use]
+pub fn resolved_client(frame: &[u8], direction: Direction) -> Option<ClientKey> {
+    match direction {
+        Direction::Forward => None,
+        Direction::Return => resolved(frame).map(ClientKey::Ip),
+    }
+}
+
 /// The sender's IP address in a unicast ARP reply (RFC 826) or neighbour advertisement (RFC 4861),
 /// to which the receiver will send next. None if the address cannot be that of one host.
-#[must_use]
-pub fn resolved(frame: &[u8]) -> Option<IpAddr> {
+fn resolved(frame: &[u8]) -> Option<IpAddr> {
     let group = frame.first()? & 1 == 1;
     let (ethertype, at) = payload(frame);
     let packet = frame.get(at..)?;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::classify::{Class, classify, resolved};
+use crate::classify::{Class, classify, resolved_client};
 use crate::client::{ClientKey, ClientName};
 use crate::engine::{Egress, Engine};
 use crate::frame::{Buffer, Frame, Hint, Label};
@@ -102,10 +102,10 @@ impl Board {
     pub fn link(&self, direction: Direction, frame: &[u8], pair: u8) -> usize {
         let key = match classify(frame, direction) {
             Class::Runt => return MAIN,
-            Class::Client(ClientKey::Bypass) if direction == Direction::Return => {
-                resolved(frame).map_or(ClientKey::Default, ClientKey::Ip)
+            Class::Malformed => ClientKey::Default,
+            Class::Client(ClientKey::Bypass) => {
+                resolved_client(frame, direction).unwrap_or(ClientKey::Default)
             }
-            Class::Malformed | Class::Client(ClientKey::Bypass) => ClientKey::Default,
             Class::Client(key) => key,
         };
         match self.rules.owner(key, frame, direction, pair) {

@@ -21,17 +21,14 @@ mod shim_fates;
 mod shimmed;
 
 use arbitrary::cases;
-use emu::classify::{Class, classify, resolved};
+use emu::classify::{Class, classify, resolved_client};
 use emu::client::ClientKey;
 use emu::units::Direction;
 
 /// The client, without rules, that decides which worker gets a frame.
 fn key_of(frame: &[u8], direction: Direction) -> ClientKey {
     match classify(frame, direction) {
-        Class::Client(ClientKey::Bypass) if direction == Direction::Return => {
-            resolved(frame).map_or(ClientKey::Bypass, ClientKey::Ip)
-        }
-        Class::Client(key) => key,
+        Class::Client(key) => resolved_client(frame, direction).unwrap_or(key),
         Class::Malformed | Class::Runt => ClientKey::Default,
     }
 }

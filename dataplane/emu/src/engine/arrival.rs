@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrival: the client of a frame, and the way into its pipe.
 
-use crate::classify::{Class, ETHERNET, classify, resolved};
+use crate::classify::{Class, ETHERNET, classify, resolved_client};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, Hint, Label};
 use crate::memory::prefetch_lines;
@@ -31,11 +31,8 @@ impl<B: Buffer> Engine<B> {
         match classify(frame, direction) {
             Class::Runt | Class::Malformed => (Hint::None, ClientKey::Default),
             Class::Client(ClientKey::Bypass) => {
-                let address = match direction {
-                    Direction::Return => resolved(frame).map(ClientKey::Ip),
-                    Direction::Forward => None,
-                };
-                let of = address.map(|key| self.owner(key, direction, frame, pair));
+                let of = resolved_client(frame, direction)
+                    .map(|key| self.owner(key, direction, frame, pair));
                 (Hint::Key(ClientKey::Bypass), of.unwrap_or(ClientKey::Bypass))
             }
             Class::Client(key) => {

@@ -8,7 +8,7 @@
 //! client that has expired and comes back is a new one: its random streams are others than those
 //! that it had before, until a restart of the random processes.
 
-use crate::classify::resolved;
+use crate::classify::resolved_client;
 use crate::client::ClientKey;
 use crate::frame::Buffer;
 use crate::stats::{ClientStats, PipeStats};
@@ -64,9 +64,9 @@ impl<B: Buffer> Engine<B> {
     /// A frame that is not impaired came from the client side. If it resolves an address, that
     /// is a client from now on.
     pub(super) fn resolve(&mut self, frame: &[u8], pair: u8) {
-        let Some(address) = resolved(frame) else { return };
         let direction = Direction::Return;
-        let key = self.owner(ClientKey::Ip(address), direction, frame, pair);
+        let Some(key) = resolved_client(frame, direction) else { return };
+        let key = self.owner(key, direction, frame, pair);
         let is_new = self.index.get(key).is_none();
         // A reply without a free slot is not counted as unplaced: later packets of the client are.
         if is_new && self.may_be_made(key, direction) && self.has_slot(key) {
