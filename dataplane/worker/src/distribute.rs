@@ -27,7 +27,7 @@ use emu::units::{ByDirection, Direction, Instant};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::clock::Clock;
-use crate::io::{Arrivals, EgressCounters, PacketIo};
+use crate::io::{Arrivals, EgressCounters, PacketIo, Reception};
 
 /// Frames that wait between one worker and another at most.
 pub const DEPTH: usize = 1024;
@@ -59,9 +59,7 @@ impl Overflow {
 /// A frame on its way to its owner.
 #[derive(Debug)]
 struct Passed<B> {
-    at: Instant,
-    direction: Direction,
-    place: Place,
+    of: Reception,
     buffer: B,
 }
 
@@ -158,19 +156,18 @@ pub fn connect<I: PacketIo>(ports: Vec<I>, lending: Lending) -> Vec<Distributed<
 }
 
 impl<B> Ways<B> {
-    /// Where a frame belongs. Too long ones stay here.
+    /// Where a frame belongs, if not here. Too long ones stay.
     #[inline]
-    fn place(
+    fn elsewhere(
         &self,
         arrivals: &impl Arrivals<B>,
-        at: Instant,
-        direction: Direction,
+        of: Reception,
         (frame, pair): (&[u8], u8),
     ) -> Option<Place> {
         if frame.len() > self.longest {
             return None;
         }
-        let place = arrivals.place(at, direction, (frame, pair), self.to.len());
+        let place = arrivals.place(of, frame, pair, self.to.len());
         (usize::from(place.worker) != self.me).then_some(place)
     }
 }
@@ -182,57 +179,38 @@ struct Sorted<'a, A, B> {
 }
 
 impl<A: Arrivals<B>, B: Buffer> Arrivals<B> for Sorted<'_, A, B> {
-    fn place(
-        &self,
-        at: Instant,
-        direction: Direction,
-        frame: (&[u8], u8),
-        workers: usize,
-    ) -> Place {
-        self.mine.place(at, direction, frame, workers)
+    fn place(&self, of: Reception, frame: &[u8], pair: u8, workers: usize) -> Place {
+        self.mine.place(of, frame, pair, workers)
     }
 
-    fn frame(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        place: Option<Place>,
-        frame: &[u8],
-        label: Label<'_>,
-    ) {
-        if self.ways.place(self.mine, at, direction, (frame, label.pair)).is_none() {
-            self.mine.frame(at, direction, place, frame, label);
+    fn frame(&mut self, of: Reception, frame: &[u8], label: Label<'_>) {
+        if self.ways.elsewhere(self.mine, of, (frame, label.pair)).is_none() {
+            self.mine.frame(of, frame, label);
         } else {
             // The port had no buffer left to bring it in.
-            self.ways.overflow.add(direction, 1);
+            self.ways.overflow.add(of.direction, 1);
         }
     }
 
-    fn burst(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        place: Option<Place>,
-        burst: &mut [Option<B>],
-    ) {
+    fn burst(&mut self, of: Reception, burst: &mut [Option<B>]) {
         let Self { mine, ways } = self;
         for slot in &mut *burst {
             let Some(buffer) = slot.as_ref() else { continue };
             let frame = (buffer.bytes(), buffer.label().pair);
-            if let Some(place) = ways.place(*mine, at, direction, frame)
+            if let Some(place) = ways.elsewhere(*mine, of, frame)
                 && let Some(Some(lane)) = ways.to.get_mut(usize::from(place.worker))
                 && let Some(buffer) = slot.take()
             {
                 if lane.staged.len() == BURST {
                     let lost = lane.flush();
-                    ways.overflow.add(direction, lost);
+                    ways.overflow.add(of.direction, lost);
                 }
-                lane.staged.push(Passed { at, direction, place, buffer });
+                lane.staged.push(Passed { of: Reception { place: Some(place), ..of }, buffer });
             }
         }
-        mine.burst(at, direction, place, burst);
+        mine.burst(of, burst);
         let lost = ways.to.iter_mut().flatten().map(Lane::flush).sum();
-        ways.overflow.add(direction, lost);
+        ways.overflow.add(of.direction, lost);
     }
 }
 
@@ -260,23 +238,22 @@ impl<I: PacketIo> Distributed<I> {
             let Ok(chunk) = ring.read_chunk(n) else { continue };
             taken += n;
             if !self.lends {
-                for Passed { at, direction, place, buffer } in chunk {
-                    arrivals.frame(at, direction, Some(place), buffer.bytes(), buffer.label());
+                for Passed { of, buffer } in chunk {
+                    arrivals.frame(of, buffer.bytes(), buffer.label());
                 }
                 continue;
             }
-            let mut of = None;
-            for passed in chunk {
-                let next = (passed.at, passed.direction, passed.place);
-                if let Some((at, direction, place)) = of.filter(|o| *o != next) {
-                    arrivals.burst(at, direction, Some(place), run);
+            let mut last = None;
+            for Passed { of, buffer } in chunk {
+                if let Some(last) = last.filter(|last| *last != of) {
+                    arrivals.burst(last, run);
                     run.clear();
                 }
-                of = Some(next);
-                run.push(Some(passed.buffer));
+                last = Some(of);
+                run.push(Some(buffer));
             }
-            if let Some((at, direction, place)) = of {
-                arrivals.burst(at, direction, Some(place), run);
+            if let Some(last) = last {
+                arrivals.burst(last, run);
                 run.clear();
             }
         }

@@ -20,7 +20,7 @@ use emu::store::MAX_FRAME;
 use emu::units::{ByDirection, Direction, Instant, Nanos};
 
 use crate::clock::Clock;
-use crate::io::{Arrivals, EgressCounters, PacketIo};
+use crate::io::{Arrivals, EgressCounters, PacketIo, Reception};
 
 /// A driver that refuses for this long loses a frame.
 pub const GIVE_UP_AFTER: Nanos = Nanos::from_millis(100);
@@ -210,7 +210,7 @@ impl<S: Source> PacketIo for DpdkIo<S> {
                 continue;
             }
             n += came;
-            let now = clock.now();
+            let of = Reception::new(clock.now(), direction);
             let (scratch, Buffers { pool, spare }) = (&mut self.scratch, &mut self.buffers);
             self.received.lend(spare, |mut burst| {
                 // Runs of whole frames, and between them those that are not.
@@ -219,16 +219,16 @@ impl<S: Source> PacketIo for DpdkIo<S> {
                     let run = burst.iter().position(|b| !whole(b)).unwrap_or(burst.len());
                     let (run, rest) = burst.split_at_mut(run);
                     if !run.is_empty() {
-                        arrivals.burst(now, direction, None, run);
+                        arrivals.burst(of, run);
                     }
                     let Some((odd, rest)) = rest.split_first_mut() else { break };
                     match odd.as_mut().map(|mbuf| make_whole(mbuf, scratch)) {
                         // In one buffer, so that it can be passed on or kept.
                         Some(Some(frame)) => match pool.alloc(frame).filter(is_whole) {
-                            Some(whole) => arrivals.burst(now, direction, None, &mut [Some(whole)]),
-                            None => arrivals.frame(now, direction, None, frame, Label::NONE),
+                            Some(whole) => arrivals.burst(of, &mut [Some(whole)]),
+                            None => arrivals.frame(of, frame, Label::NONE),
                         },
-                        _ => arrivals.burst(now, direction, None, std::slice::from_mut(odd)),
+                        _ => arrivals.burst(of, std::slice::from_mut(odd)),
                     }
                     burst = rest;
                 }

@@ -21,7 +21,7 @@ use emu::units::{ByDirection, Direction, Instant};
 
 use crate::clock::Clock;
 use crate::dpdk_io::{Buffers, PortQueues, Source, Stage, is_whole, make_whole};
-use crate::io::{Arrivals, EgressCounters, PacketIo};
+use crate::io::{Arrivals, EgressCounters, PacketIo, Reception};
 
 /// Bytes of a tag.
 pub const VLAN_TAG: u32 = 4;
@@ -183,7 +183,7 @@ impl<S: Source> PacketIo for HairpinIo<S> {
             // In one buffer, so that it can be passed on or kept.
             match self.buffers.pool.alloc(frame).filter(is_whole) {
                 Some(whole) => self.bursts[direction].push(Some(whole)),
-                None => arrivals.frame(now, direction, None, frame, Label::NONE),
+                None => arrivals.frame(Reception::new(now, direction), frame, Label::NONE),
             }
         }
         self.received = received;
@@ -193,7 +193,7 @@ impl<S: Source> PacketIo for HairpinIo<S> {
         for direction in Direction::BOTH {
             let burst = &mut self.bursts[direction];
             if !burst.is_empty() {
-                arrivals.burst(now, direction, None, burst);
+                arrivals.burst(Reception::new(now, direction), burst);
             }
             // Buffers that were copied are for leaving frames.
             for mbuf in burst.drain(..).flatten() {

@@ -23,69 +23,71 @@ pub struct EgressCounters {
     pub dropped: u64,
 }
 
-/// Takes in the frames that a port received. A frame that another worker has received comes with
-/// its place.
+/// When frames were received, and for which direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reception {
+    pub at: Instant,
+    pub direction: Direction,
+    /// Where the frames belong, if another worker has received them.
+    pub place: Option<Place>,
+}
+
+impl Reception {
+    /// At a port of this worker.
+    #[must_use]
+    pub fn new(at: Instant, direction: Direction) -> Self {
+        Self { at, direction, place: None }
+    }
+}
+
+/// Takes in the frames that a port received.
 pub trait Arrivals<B> {
-    /// Where a frame that arrived at `at` by a port pair belongs, on one of `workers`.
-    fn place(&self, at: Instant, direction: Direction, frame: (&[u8], u8), workers: usize)
-    -> Place;
+    /// Where a frame that came in by a port pair belongs, on one of `workers`.
+    fn place(&self, of: Reception, frame: &[u8], pair: u8, workers: usize) -> Place;
 
-    /// A frame that arrived at `at`, to be copied.
-    fn frame(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        place: Option<Place>,
-        frame: &[u8],
-        label: Label<'_>,
-    );
+    /// A frame to be copied.
+    fn frame(&mut self, of: Reception, frame: &[u8], label: Label<'_>);
 
-    /// A burst of frames that arrived at `at`, each in one piece. The buffers that are
-    /// kept are taken out.
-    fn burst(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        place: Option<Place>,
-        burst: &mut [Option<B>],
-    );
+    /// A burst of frames, each in one piece. The buffers that are kept are taken out.
+    fn burst(&mut self, of: Reception, burst: &mut [Option<B>]);
 }
 
 impl<B: Buffer> Arrivals<B> for Links<B> {
     #[inline]
-    fn place(
-        &self,
-        at: Instant,
-        direction: Direction,
-        frame: (&[u8], u8),
-        workers: usize,
-    ) -> Place {
-        Links::place(self, at, direction, frame, workers)
+    fn place(&self, of: Reception, frame: &[u8], pair: u8, workers: usize) -> Place {
+        Links::place(self, of.at, of.direction, (frame, pair), workers)
     }
 
     #[inline]
-    fn frame(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        place: Option<Place>,
-        frame: &[u8],
-        label: Label<'_>,
-    ) {
-        self.arrive(at, direction, place, frame, label);
+    fn frame(&mut self, of: Reception, frame: &[u8], label: Label<'_>) {
+        self.arrive(of.at, of.direction, of.place, frame, label);
     }
 
     #[inline]
-    fn burst(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        place: Option<Place>,
-        burst: &mut [Option<B>],
-    ) {
-        match place {
-            None => self.arrive_burst(at, direction, burst),
-            Some(place) => self.arrive_burst_placed(at, direction, place, burst),
+    fn burst(&mut self, of: Reception, burst: &mut [Option<B>]) {
+        match of.place {
+            None => self.arrive_burst(of.at, of.direction, burst),
+            Some(place) => self.arrive_burst_placed(of.at, of.direction, place, burst),
+        }
+    }
+}
+
+/// Frames that are wrapped at a time.
+pub(crate) const WRAPPED: usize = 64;
+
+/// Hands a burst to `take` with each buffer wrapped, by way of `wrapped`, which is empty. Buffers that
+/// were not kept go back to their places.
+pub(crate) fn wrap_burst<B, W>(
+    burst: &mut [Option<B>],
+    wrapped: &mut Vec<Option<W>>,
+    (wrap, unwrap): (impl Fn(B) -> W, impl Fn(W) -> B),
+    mut take: impl FnMut(&mut [Option<W>]),
+) {
+    for part in burst.chunks_mut(WRAPPED) {
+        wrapped.extend(part.iter_mut().map(|buffer| buffer.take().map(&wrap)));
+        take(wrapped);
+        for (place, left) in part.iter_mut().zip(wrapped.drain(..)) {
+            *place = left.map(&unwrap);
         }
     }
 }

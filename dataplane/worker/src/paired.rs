@@ -20,11 +20,9 @@ use emu::tag::{PAIR_TAG, Tagged};
 use emu::units::{ByDirection, Direction, Instant};
 
 use crate::clock::Clock;
-use crate::io::{Arrivals, EgressCounters, PacketIo};
+use crate::io::{Arrivals, EgressCounters, PacketIo, Reception, WRAPPED, wrap_burst};
 
 const WORD: usize = PAIR_TAG as usize;
-/// Frames of a burst.
-const BURST: usize = 64;
 
 /// The words, by the pair's number: the number as the first byte.
 static WORDS: [[u8; WORD]; MAX_PAIRS] = {
@@ -86,7 +84,7 @@ impl<I: PacketIo> PairedIo<I> {
     #[must_use]
     pub fn new(mut pairs: Vec<I>) -> Self {
         pairs.truncate(MAX_PAIRS);
-        Self { pairs, burst: Vec::with_capacity(BURST), refused: ByDirection([0; 2]) }
+        Self { pairs, burst: Vec::with_capacity(WRAPPED), refused: ByDirection([0; 2]) }
     }
 
     #[must_use]
@@ -103,44 +101,18 @@ struct Numbered<'a, A, B> {
 }
 
 impl<A: Arrivals<Paired<B>>, B: Buffer> Arrivals<B> for Numbered<'_, A, B> {
-    fn place(
-        &self,
-        at: Instant,
-        direction: Direction,
-        (frame, _): (&[u8], u8),
-        workers: usize,
-    ) -> Place {
-        self.arrivals.place(at, direction, (frame, self.pair), workers)
+    fn place(&self, of: Reception, frame: &[u8], _pair: u8, workers: usize) -> Place {
+        self.arrivals.place(of, frame, self.pair, workers)
     }
 
-    fn frame(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        place: Option<Place>,
-        frame: &[u8],
-        _label: Label<'_>,
-    ) {
-        self.arrivals.frame(at, direction, place, frame, label(self.pair));
+    fn frame(&mut self, of: Reception, frame: &[u8], _label: Label<'_>) {
+        self.arrivals.frame(of, frame, label(self.pair));
     }
 
-    fn burst(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        place: Option<Place>,
-        burst: &mut [Option<B>],
-    ) {
-        let pair = self.pair;
-        for part in burst.chunks_mut(BURST) {
-            let paired = |b: &mut Option<B>| b.take().map(|buffer| Paired { buffer, pair });
-            self.burst.extend(part.iter_mut().map(paired));
-            self.arrivals.burst(at, direction, place, self.burst);
-            // Buffers that were copied go back.
-            for (place, left) in part.iter_mut().zip(self.burst.drain(..)) {
-                *place = left.map(|b| b.buffer);
-            }
-        }
+    fn burst(&mut self, of: Reception, burst: &mut [Option<B>]) {
+        let Self { arrivals, pair, burst: paired } = self;
+        let wrap = |buffer| Paired { buffer, pair: *pair };
+        wrap_burst(burst, paired, (wrap, |paired| paired.buffer), |part| arrivals.burst(of, part));
     }
 }
 

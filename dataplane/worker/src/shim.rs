@@ -20,11 +20,9 @@ use emu::tag::Tagged;
 use emu::units::{Direction, Instant};
 
 use crate::clock::Clock;
-use crate::io::{Arrivals, EgressCounters, PacketIo};
+use crate::io::{Arrivals, EgressCounters, PacketIo, Reception, WRAPPED, wrap_burst};
 
 const BYTES: usize = SHIM as usize;
-/// Frames of a burst.
-const BURST: usize = 64;
 
 /// A buffer with a shim before its frame, or a buffer without a valid shim, which is rejected.
 #[derive(Debug)]
@@ -104,7 +102,7 @@ impl<I: PacketIo> ShimIo<I> {
     /// A switch with a clock of this unit is behind the ports `inner`.
     #[must_use]
     pub fn new(inner: I, tick: Tick) -> Self {
-        Self { inner, tick, burst: Vec::with_capacity(BURST) }
+        Self { inner, tick, burst: Vec::with_capacity(WRAPPED) }
     }
 
     pub fn inner(&self) -> &I {
@@ -124,59 +122,32 @@ struct Bare<'a, A, B> {
 }
 
 impl<A: Arrivals<Shimmed<B>>, B: Buffer> Arrivals<B> for Bare<'_, A, B> {
-    fn place(
-        &self,
-        at: Instant,
-        direction: Direction,
-        (frame, pair): (&[u8], u8),
-        workers: usize,
-    ) -> Place {
-        let inner = match hint(frame, direction, self.tick) {
+    fn place(&self, of: Reception, frame: &[u8], pair: u8, workers: usize) -> Place {
+        let inner = match hint(frame, of.direction, self.tick) {
             Hint::Reject => frame,
             _ => frame.get(BYTES..).unwrap_or_default(),
         };
-        self.arrivals.place(at, direction, (inner, pair), workers)
+        self.arrivals.place(of, inner, pair, workers)
     }
 
-    fn frame(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        place: Option<Place>,
-        frame: &[u8],
-        _label: Label<'_>,
-    ) {
-        let hint = hint(frame, direction, self.tick);
+    fn frame(&mut self, of: Reception, frame: &[u8], _label: Label<'_>) {
+        let hint = hint(frame, of.direction, self.tick);
         match frame.split_first_chunk::<BYTES>() {
             Some((shim, inner)) if hint != Hint::Reject => {
                 let mut tag: Bytes = *shim;
                 ::shim::open(&mut tag);
-                let label = Label { hint, tag: &tag, ..Label::NONE };
-                self.arrivals.frame(at, direction, place, inner, label);
+                self.arrivals.frame(of, inner, Label { hint, tag: &tag, ..Label::NONE });
             }
-            _ => {
-                self.arrivals.frame(at, direction, place, frame, Label { hint, ..Label::NONE });
-            }
+            _ => self.arrivals.frame(of, frame, Label { hint, ..Label::NONE }),
         }
     }
 
-    fn burst(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        place: Option<Place>,
-        burst: &mut [Option<B>],
-    ) {
-        for part in burst.chunks_mut(BURST) {
-            let tick = self.tick;
-            let shimmed = |b: &mut Option<B>| b.take().map(|b| Shimmed::new(b, direction, tick));
-            self.burst.extend(part.iter_mut().map(shimmed));
-            self.arrivals.burst(at, direction, place, self.burst);
-            // Buffers that were copied go back.
-            for (place, left) in part.iter_mut().zip(self.burst.drain(..)) {
-                *place = left.map(|b| b.buffer);
-            }
-        }
+    fn burst(&mut self, of: Reception, burst: &mut [Option<B>]) {
+        let Self { arrivals, tick, burst: shimmed } = self;
+        let wrap = |buffer| Shimmed::new(buffer, of.direction, *tick);
+        wrap_burst(burst, shimmed, (wrap, |shimmed| shimmed.buffer), |part| {
+            arrivals.burst(of, part);
+        });
     }
 }
 

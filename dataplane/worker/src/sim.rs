@@ -15,7 +15,7 @@ use emu::units::{Direction, Instant};
 
 use crate::clock::{Clock, VirtualClock};
 use crate::distribute::Distributed;
-use crate::io::{Arrivals, EgressCounters, PacketIo};
+use crate::io::{Arrivals, EgressCounters, PacketIo, Reception};
 use crate::paired::PairedIo;
 use crate::run::Worker;
 use crate::shim::ShimIo;
@@ -87,7 +87,8 @@ impl PacketIo for SimIo {
             && let Some(a) = self.arrivals.get_mut(self.next)
             && a.at <= now
         {
-            arrivals.burst(a.at, a.direction, None, &mut [Some(std::mem::take(&mut a.frame))]);
+            let of = Reception::new(a.at, a.direction);
+            arrivals.burst(of, &mut [Some(std::mem::take(&mut a.frame))]);
             self.next += 1;
             n += 1;
         }

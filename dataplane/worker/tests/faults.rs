@@ -18,7 +18,7 @@ use worker::chaos::{ChaosClock, ChaosIo, Faults};
 use worker::clock::{Clock, VirtualClock};
 use worker::command::{Handle, Report, channel};
 use worker::distribute::{DEPTH, Distributed, Lending, connect};
-use worker::io::{Arrivals, EgressCounters, PacketIo};
+use worker::io::{Arrivals, EgressCounters, PacketIo, Reception};
 use worker::run::{Idle, Worker};
 use worker::sim::{self, Arrival, Sent, SimIo};
 
@@ -175,7 +175,7 @@ impl PacketIo for Port {
         }
         let n = self.ring.len().min(32);
         for (_, frame) in self.ring.drain(..n) {
-            arrivals.burst(self.now, FORWARD, None, &mut [Some(frame)]);
+            arrivals.burst(Reception::new(self.now, FORWARD), &mut [Some(frame)]);
         }
         n
     }

@@ -15,7 +15,7 @@ use emu::units::{Direction, Instant};
 use shim::Tick;
 use worker::clock::{Clock, VirtualClock};
 use worker::edge::{Edge, Tail};
-use worker::io::{Arrivals, EgressCounters, PacketIo};
+use worker::io::{Arrivals, EgressCounters, PacketIo, Reception};
 use worker::shim::{ShimIo, Shimmed};
 
 /// Frames that left: direction, client, due time, and bytes with the shim.
@@ -39,9 +39,10 @@ impl PacketIo for Port {
 
     fn receive(&mut self, _: &mut impl Clock, arrivals: &mut impl Arrivals<Vec<u8>>) -> usize {
         let (at, way) = self.0.at.get();
-        arrivals.burst(at, Direction::BOTH[way], None, &mut self.0.burst.borrow_mut());
+        let of = Reception::new(at, Direction::BOTH[way]);
+        arrivals.burst(of, &mut self.0.burst.borrow_mut());
         if let Some(frame) = self.0.bare.take() {
-            arrivals.frame(at, Direction::BOTH[way], None, &frame, Label::NONE);
+            arrivals.frame(of, &frame, Label::NONE);
         }
         0
     }
@@ -69,29 +70,16 @@ impl PacketIo for Port {
 struct Taken<'a>(&'a mut Engine<Shimmed<Vec<u8>>>);
 
 impl Arrivals<Shimmed<Vec<u8>>> for Taken<'_> {
-    fn place(&self, _: Instant, _: Direction, _: (&[u8], u8), _workers: usize) -> Place {
+    fn place(&self, _: Reception, _: &[u8], _pair: u8, _workers: usize) -> Place {
         Place { worker: 0, link: 0, hint: Hint::None }
     }
 
-    fn frame(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        _: Option<Place>,
-        frame: &[u8],
-        label: Label<'_>,
-    ) {
-        self.0.arrive_labelled(at, direction, frame, label);
+    fn frame(&mut self, of: Reception, frame: &[u8], label: Label<'_>) {
+        self.0.arrive_labelled(of.at, of.direction, frame, label);
     }
 
-    fn burst(
-        &mut self,
-        at: Instant,
-        direction: Direction,
-        _: Option<Place>,
-        burst: &mut [Option<Shimmed<Vec<u8>>>],
-    ) {
-        self.0.arrive_burst(at, direction, burst);
+    fn burst(&mut self, of: Reception, burst: &mut [Option<Shimmed<Vec<u8>>>]) {
+        self.0.arrive_burst(of.at, of.direction, burst);
     }
 }
 
