@@ -99,10 +99,18 @@ proptest! {
                     links.arrive_burst(now, direction, &mut [Some(f)]);
                 }
                 Step::Release { .. } => {
+                    // All that is due: one visit serves only some phantom frames.
+                    let more = |next: Option<Instant>| next.is_some_and(|next| next <= now);
                     for (engine, left) in alone.iter_mut().zip(&mut left_alone) {
                         release(engine, now, usize::MAX, usize::MAX, left);
+                        while more(engine.next_deadline()) {
+                            release(engine, now, usize::MAX, usize::MAX, left);
+                        }
                     }
                     release_links(&mut links, now, &mut left);
+                    while more(links.next_deadline()) {
+                        release_links(&mut links, now, &mut left);
+                    }
                 }
                 Step::Apply { plan, restart } => {
                     let plan = faithful(*plan);
