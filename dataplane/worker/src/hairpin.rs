@@ -158,6 +158,23 @@ fn state(stage: &Stage) -> (usize, usize, u64) {
     (frames.len(), bytes - frames.len() * VLAN_TAG as usize, stage.counters().dropped)
 }
 
+/// Hands on the frames of a direction that were received. Buffers that were copied are for leaving
+/// frames.
+fn hand_on(
+    of: Reception,
+    arrivals: &mut impl Arrivals<Mbuf>,
+    bursts: &mut ByDirection<Vec<Option<Mbuf>>>,
+    buffers: &mut Buffers,
+) {
+    let burst = &mut bursts[of.direction];
+    if !burst.is_empty() {
+        arrivals.burst(of, burst);
+    }
+    for mbuf in burst.drain(..).flatten() {
+        let _ = buffers.spare.push(mbuf);
+    }
+}
+
 impl<S: Source> PacketIo for HairpinIo<S> {
     type Buffer = Mbuf;
 
@@ -183,7 +200,12 @@ impl<S: Source> PacketIo for HairpinIo<S> {
             // In one buffer, so that it can be passed on or kept.
             match self.buffers.pool.alloc(frame).filter(is_whole) {
                 Some(whole) => self.bursts[direction].push(Some(whole)),
-                None => arrivals.frame(Reception::new(now, direction), frame, Label::NONE),
+                None => {
+                    // Behind those that came before it.
+                    let of = Reception::new(now, direction);
+                    hand_on(of, arrivals, &mut self.bursts, &mut self.buffers);
+                    arrivals.frame(of, frame, Label::NONE);
+                }
             }
         }
         self.received = received;
@@ -191,14 +213,8 @@ impl<S: Source> PacketIo for HairpinIo<S> {
             self.sides.foreign.add(foreign, 0);
         }
         for direction in Direction::BOTH {
-            let burst = &mut self.bursts[direction];
-            if !burst.is_empty() {
-                arrivals.burst(Reception::new(now, direction), burst);
-            }
-            // Buffers that were copied are for leaving frames.
-            for mbuf in burst.drain(..).flatten() {
-                let _ = self.buffers.spare.push(mbuf);
-            }
+            let of = Reception::new(now, direction);
+            hand_on(of, arrivals, &mut self.bursts, &mut self.buffers);
         }
         n
     }
