@@ -43,6 +43,20 @@ fn frame(number: u32) -> Vec<u8> {
     f
 }
 
+/// Sends a frame on `wan`, where it is received again.
+fn send(io: &mut impl PacketIo, frame: &[u8]) {
+    let departure = || Departure {
+        client: ClientKey::Default,
+        direction: Direction::Return,
+        due: Instant::ZERO,
+        frame: Frame::Bytes(frame),
+        tagged: Tagged::default(),
+    };
+    while !io.transmit(departure()) {
+        io.flush(Instant::ZERO);
+    }
+}
+
 #[test]
 fn frames_go_through_real_queues_shaped_and_accounted_for() {
     let eal = eal();
@@ -54,17 +68,7 @@ fn frames_go_through_real_queues_shaped_and_accounted_for() {
 
     // Frames sent on `wan` are received there again.
     for n in 0..FRAMES {
-        let frame = frame(n);
-        let departure = || Departure {
-            client: ClientKey::Default,
-            direction: Direction::Return,
-            due: Instant::ZERO,
-            frame: Frame::Bytes(&frame),
-            tagged: Tagged::default(),
-        };
-        while !io.transmit(departure()) {
-            io.flush(Instant::ZERO);
-        }
+        send(&mut io, &frame(n));
     }
     io.flush(Instant::ZERO);
     assert_eq!(io.egress(0, Direction::Return).staged, 0);
@@ -131,17 +135,7 @@ fn two_pairs_of_real_queues_are_kept_apart() {
     let numbers = |b: usize| (0..FRAMES).filter(move |n| usize::from(n % 3 > 0) == b);
     for (b, io) in pairs.iter_mut().enumerate() {
         for n in numbers(b) {
-            let frame = frame(n);
-            let departure = || Departure {
-                client: ClientKey::Default,
-                direction: Direction::Return,
-                due: Instant::ZERO,
-                frame: Frame::Bytes(&frame),
-                tagged: Tagged::default(),
-            };
-            while !io.transmit(departure()) {
-                io.flush(Instant::ZERO);
-            }
+            send(io, &frame(n));
         }
         io.flush(Instant::ZERO);
     }

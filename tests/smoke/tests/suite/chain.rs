@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use smoke::cpus::Cpus;
-use smoke::linkctl::{Linkctl, REFUSED};
+use smoke::linkctl::Linkctl;
 use smoke::stats::Stats;
 use smoke::testbed::{SERVER, Testbed};
 use smoke::udp::{Flow, Receiver, Sender};
 
 use super::{
-    SEED, drained, dropped_only_for, emulator, had_room, link, on_bed, punctual, receivers, udp_at,
-    within, written,
+    SEED, drained, dropped_only_for, emulator, had_room, link, on_bed, punctual, receivers,
+    refused, udp_at, within, written,
 };
 
 const BACKBONE: &str = "backbone";
@@ -34,12 +34,6 @@ const SHARE_TOLERANCE: f64 = 0.0045;
 
 fn done(linkctl: &Linkctl, arguments: &[&str]) -> anyhow::Result<()> {
     Ok(linkctl.run(arguments)?.success().map(drop)?)
-}
-
-fn refused(linkctl: &Linkctl, arguments: &[&str], words: &str) -> anyhow::Result<()> {
-    let outcome = linkctl.run(arguments)?;
-    ensure!(outcome.code() == REFUSED && outcome.stderr.contains(words), "{words:?}: {outcome:?}");
-    Ok(())
 }
 
 pub fn access_links_share_backbone_by_weight(cpus: &Cpus) -> anyhow::Result<()> {

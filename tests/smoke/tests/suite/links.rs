@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 use smoke::cpus::Cpus;
-use smoke::linkctl::{Linkctl, REFUSED};
+use smoke::linkctl::Linkctl;
 use smoke::ping::{Ping, Pings};
 use smoke::stats::Stats;
 use smoke::testbed::{Options, SERVER, Testbed};
@@ -18,7 +18,7 @@ use statrs::statistics::{Data, Median};
 
 use super::{
     Delivery, SEED, UDP_PORT, api, complete, deliver, drained, dropped_only_for, emulator, link,
-    on_bed, udp_at, within, written,
+    on_bed, refused, udp_at, within, written,
 };
 
 const LAB: &str = "lab1";
@@ -44,13 +44,6 @@ fn acquired(linkctl: &Linkctl, holder: &str) -> anyhow::Result<Linkctl> {
     let lease = linkctl.run(&["lease", "acquire", "--holder", holder, "--ttl", "1min"])?;
     let lease: Value = serde_json::from_str(&lease.success()?)?;
     Ok(linkctl.with("--lease", lease["token"].as_str().context("no token")?))
-}
-
-fn refused(linkctl: &Linkctl, arguments: &[&str], words: &str) -> anyhow::Result<()> {
-    let outcome = linkctl.run(arguments)?;
-    ensure!(outcome.code() == REFUSED, "{outcome:?}");
-    ensure!(outcome.stderr.contains(words), "{words:?} is not in {}", outcome.stderr);
-    Ok(())
 }
 
 pub fn two_leases_share_box_without_effect_on_each_other(cpus: &Cpus) -> anyhow::Result<()> {

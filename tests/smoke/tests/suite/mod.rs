@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use smoke::cpus::Cpus;
-use smoke::linkctl::{DONE, Linkctl};
+use smoke::linkctl::{DONE, Linkctl, REFUSED};
 use smoke::namespace::Namespace;
 use smoke::netstat::udp_without_room;
 use smoke::stats::{Sample, Stats, drops};
@@ -53,6 +53,14 @@ pub const SEED: u64 = 20;
 
 /// The port that UDP receivers bind to.
 pub const UDP_PORT: u16 = 9000;
+
+/// linkctl refuses a command with these words.
+pub fn refused(linkctl: &Linkctl, arguments: &[&str], words: &str) -> anyhow::Result<()> {
+    let outcome = linkctl.run(arguments)?;
+    ensure!(outcome.code() == REFUSED, "{outcome:?}");
+    ensure!(outcome.stderr.contains(words), "{words:?} is not in {}", outcome.stderr);
+    Ok(())
+}
 
 /// Writes a file for linkctl and returns its path.
 pub fn written(bed: &Testbed, name: &str, text: &str) -> anyhow::Result<String> {

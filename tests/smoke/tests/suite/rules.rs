@@ -9,13 +9,13 @@ use anyhow::{Context, ensure};
 use emu::client::ClientKey;
 use emu::place::worker_of;
 use smoke::cpus::Cpus;
-use smoke::linkctl::{Linkctl, REFUSED};
+use smoke::linkctl::Linkctl;
 use smoke::testbed::{CLIENT_INTERFACE, Options, SERVER, SERVER_INTERFACE, Testbed};
 use smoke::udp::{Flow, Receiver, Sender};
 
 use super::{
     Delivery, SEED, UDP_PORT, deliver, drained, dropped_only_for, emulator, had_room, link, on_bed,
-    punctual, receivers, udp_at, within, written,
+    punctual, receivers, refused, udp_at, within, written,
 };
 
 const TEN: &str = "rate = \"10 Mbit/s\"\nqueue.limit = \"100 kB\"";
@@ -181,9 +181,7 @@ fn moved_to_one_worker(bed: &Testbed, linkctl: &Linkctl, set: &[&str]) -> anyhow
     let receivers = receivers(bed, &flows)?;
     let sender = Sender::start(bed.server(), SERVER, flows);
     std::thread::sleep(duration / 2);
-    let outcome = linkctl.run(set)?;
-    let words = "which later ones would overtake: try again when the link is idle";
-    ensure!(outcome.code() == REFUSED && outcome.stderr.contains(words), "{outcome:?}");
+    refused(linkctl, set, "which later ones would overtake: try again when the link is idle")?;
     sender.finish()?;
     drained(linkctl)?;
     receivers.into_iter().try_for_each(|receiver| receiver.finish().map(drop))?;
