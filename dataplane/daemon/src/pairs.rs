@@ -43,7 +43,7 @@ pub enum PortsError {
 
 impl PortsError {
     fn pair(name: &str, error: NameError) -> Self {
-        Self::Pair(name.to_owned(), error.to_string().replace("client", "pair"))
+        Self::Pair(name.to_owned(), error.about("pair"))
     }
 
     fn twice(port: String) -> Self {

@@ -9,8 +9,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use thiserror::Error;
-
 /// Characters of a client's name, at most.
 pub const MAX_NAME: usize = 16;
 /// Names that mean something else: the fixed clients, the sum of those that have expired, and
@@ -23,19 +21,44 @@ pub const RESERVED: [&str; 4] = ["bypass", "default", "expired", "other"];
 pub struct ClientName([u8; MAX_NAME]);
 
 /// Why a text is not the name of a client.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameError {
     /// Empty, or too long.
-    #[error("a client's name has 1 to {MAX_NAME} characters, not {0}: choose another one")]
     Length(usize),
-    #[error("{0:?} cannot be in a client's name: use A-Z, a-z, 0-9, '.', '_' and '-'")]
     Character(char),
-    #[error("{0:?} is not a client that rules can name: choose another name")]
     Reserved(&'static str),
     /// Would be taken for an automatic client.
-    #[error("an IP address is the name of that address's own client: choose another name")]
     Address,
 }
+
+impl NameError {
+    /// The message for a name of `what`, which has the form of a client's.
+    #[must_use]
+    pub fn about(self, what: &str) -> String {
+        match self {
+            Self::Length(length) => format!(
+                "a {what}'s name has 1 to {MAX_NAME} characters, not {length}: choose another one"
+            ),
+            Self::Character(c) => {
+                format!("{c:?} cannot be in a {what}'s name: use A-Z, a-z, 0-9, '.', '_' and '-'")
+            }
+            Self::Reserved(name) => {
+                format!("{name:?} is not a {what} that rules can name: choose another name")
+            }
+            Self::Address => format!(
+                "an IP address is the name of that address's own {what}: choose another name"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.about("client"))
+    }
+}
+
+impl std::error::Error for NameError {}
 
 impl ClientName {
     #[inline]
