@@ -120,6 +120,8 @@ struct Identity {
     name: String,
     /// In the workers.
     number: usize,
+    /// As of [`Shared`].
+    home: Option<usize>,
     role: Role,
 }
 
@@ -187,7 +189,12 @@ impl Dataplane {
             board: Mutex::default(),
             free,
         });
-        let main = Identity { name: MAIN_LINK.to_owned(), number: MAIN, role: Role::Alone };
+        let main = Identity {
+            name: MAIN_LINK.to_owned(),
+            number: MAIN,
+            home: (workers.len() == 1).then_some(0),
+            role: Role::Alone,
+        };
         Self::of(machine, main, workers, room, plan, start)
     }
 
@@ -199,7 +206,7 @@ impl Dataplane {
         plan: pb::Plan,
         start: prost_types::Timestamp,
     ) -> Self {
-        let Identity { name, number, role } = identity;
+        let Identity { name, number, home, role } = identity;
         let utc_zero = utc_zero(&machine.clock);
         machine.jumps().insert(number, Duration::ZERO);
         let effective_utc = Some(start);
@@ -215,7 +222,7 @@ impl Dataplane {
             number,
             machine,
             workers,
-            home: OnceLock::new(),
+            home: home.map(OnceLock::from).unwrap_or_default(),
             role,
             room: std::sync::Mutex::new(room),
             history,

@@ -23,7 +23,7 @@ use tokio::sync::Mutex;
 use tonic::{Request, Status};
 
 use crate::dataplane::{Dataplane, LinksError};
-use crate::sharing::{Role, Shared as Passed, SharingError};
+use crate::sharing::{Role, SharedLink, SharingError};
 
 /// Clients of a link that does not say how many.
 const CLIENTS: u32 = 16;
@@ -48,6 +48,39 @@ impl Entry {
     fn new(dataplane: Dataplane) -> Self {
         let scenarios = Scenarios::new(dataplane.clone(), dataplane.journal().clone());
         Self { dataplane, scenarios }
+    }
+}
+
+/// The shared link that an access link also passes.
+struct Passed {
+    link: Dataplane,
+    shared: Arc<SharedLink>,
+    /// The access link, and its weight there.
+    access: ClientName,
+    weight: u16,
+}
+
+impl Passed {
+    /// Makes the access link a client of the shared one, or changes nothing.
+    async fn join(&self) -> Result<Via, LinksError> {
+        let most = (self.link.name(), self.link.room().clients);
+        let client = self.shared.join(self.access, self.weight, most)?;
+        if let Err(error) = self.link.share().await {
+            self.shared.leave(self.access);
+            return Err(error.into());
+        }
+        Ok(Via { link: self.link.number(), client })
+    }
+
+    /// Ends that, or changes nothing.
+    async fn leave(&self) -> Result<(), LinksError> {
+        self.shared.leave(self.access);
+        if let Err(error) = self.link.share().await {
+            let most = (self.link.name(), self.link.room().clients);
+            self.shared.join(self.access, self.weight, most)?;
+            return Err(error.into());
+        }
+        Ok(())
     }
 }
 
@@ -177,16 +210,22 @@ impl Links {
             return Err(LinksError::Clients(clients, most));
         }
         let role = Role::of(wanted)?;
-        let passed = self.passed(&role)?;
-        let home = main.lend(&name, bytes, passed.as_ref().and_then(Dataplane::home)).await?;
-        let place = (bytes, clients);
-        let added = match &passed {
-            None => main.add_beside(name.clone(), number, home, place, (role, None)).await,
-            Some(passed) => self.add_access(passed, &name, number, home, place, role).await,
+        let passed = self.passed(&name, &role)?;
+        let home = passed.as_ref().and_then(|passed| passed.link.home());
+        let home = main.lend(&name, bytes, home).await?;
+        let added = async {
+            let via = match &passed {
+                Some(passed) => Some(passed.join().await?),
+                None => None,
+            };
+            main.add_beside(name.clone(), number, home, (bytes, clients), (role, via)).await
         };
-        let link = match added {
+        let link = match added.await {
             Ok(link) => link,
             Err(error) => {
+                if let Some(passed) = &passed {
+                    passed.shared.leave(passed.access);
+                }
                 main.take_back_memory(home, bytes).await?;
                 return Err(error);
             }
@@ -197,53 +236,15 @@ impl Links {
         described
     }
 
-    /// The shared link that a new link passes.
-    fn passed(&self, role: &Role) -> Result<Option<Dataplane>, LinksError> {
+    /// The shared link that a link also passes.
+    fn passed(&self, name: &str, role: &Role) -> Result<Option<Passed>, LinksError> {
         let Role::Access { via, weight } = role else { return Ok(None) };
-        let passed = self.get(via)?.dataplane;
-        let shared = passed.role().shared().ok_or(SharingError::NotShared(via.clone()))?;
+        let link = self.get(via)?.dataplane;
+        let shared = link.role().shared().cloned().ok_or(SharingError::NotShared(via.clone()))?;
         if *weight != 1 && !shared.is_weighted() {
             return Err(SharingError::NoWeight.into());
         }
-        Ok(Some(passed))
-    }
-
-    /// Adds a link whose packets also pass a shared one.
-    async fn add_access(
-        &self,
-        passed: &Dataplane,
-        name: &str,
-        number: usize,
-        home: usize,
-        place: (u64, u32),
-        role: Role,
-    ) -> Result<Dataplane, LinksError> {
-        let (Some(shared), Role::Access { weight, .. }) = (passed.role().shared(), &role) else {
-            return Err(SharingError::NotShared(passed.name().to_owned()).into());
-        };
-        let access = client_name(name)?;
-        let most = (passed.name(), passed.room().clients);
-        let client = shared.join(access, *weight, most)?;
-        let added = async {
-            passed.share().await?;
-            let via = Via { link: passed.number(), client };
-            let main = &self.0.main.dataplane;
-            main.add_beside(name.to_owned(), number, home, place, (role, Some(via))).await
-        };
-        let added = added.await;
-        if added.is_err() {
-            shared.leave(access);
-        }
-        added
-    }
-
-    /// The shared link that a link passes, once it holds no packet of this one.
-    async fn passed_by(&self, link: &Dataplane) -> Result<Option<Dataplane>, LinksError> {
-        let Some(passed) = self.passed(link.role())? else { return Ok(None) };
-        let Some(shared) = passed.role().shared() else { return Ok(None) };
-        let client = shared.client(client_name(link.name())?).to_string();
-        drained(&passed, Some(&client)).await?;
-        Ok(Some(passed))
+        Ok(Some(Passed { link, shared, access: client_name(name)?, weight: *weight }))
     }
 
     /// Removes a link and its rules.
@@ -260,7 +261,8 @@ impl Links {
         if scenarios.status().state.is_some_and(|state| state.runs()) {
             return Err(LinksError::Runs(name));
         }
-        if let Some(by) = dataplane.role().shared().map(Passed::names).filter(|by| !by.is_empty()) {
+        if let Some(by) = dataplane.role().shared().map(|it| it.names()).filter(|by| !by.is_empty())
+        {
             return Err(SharingError::Passed { name, by }.into());
         }
         drained(&dataplane, None).await?;
@@ -273,26 +275,21 @@ impl Links {
         // What came before the rules changed.
         let emptied = async {
             drained(&dataplane, None).await?;
-            let passed = self.passed_by(&dataplane).await?;
+            let Some(passed) = self.passed(&name, dataplane.role())? else { return Ok(()) };
+            let client = passed.shared.client(passed.access).to_string();
+            drained(&passed.link, Some(&client)).await?;
             // What came back from there.
             drained(&dataplane, None).await?;
-            Ok(passed)
+            passed.leave().await
         };
-        let emptied: Result<_, LinksError> = emptied.await;
+        let emptied: Result<(), LinksError> = emptied.await;
         if let Err(error) = emptied {
             if rules.generation != before.generation {
                 self.enforce(&mut rules, before.rules).await?;
             }
             return Err(error);
         }
-        let passed = emptied?;
         dataplane.remove().await?;
-        if let Some((passed, shared)) =
-            passed.as_ref().and_then(|it| Some((it, it.role().shared()?)))
-        {
-            shared.leave(client_name(&name)?);
-            passed.share().await?;
-        }
         self.0.others.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
         let home = dataplane.home().unwrap_or_default();
         Ok(self.0.main.dataplane.take_back_memory(home, dataplane.room().capacity).await?)
@@ -418,8 +415,7 @@ fn check_name(name: &str) -> Result<(), LinksError> {
 /// The name of a link as that of a client.
 fn client_name(name: &str) -> Result<ClientName, LinksError> {
     name.parse().map_err(|error: NameError| {
-        let why = error.to_string().replace("client", "link");
-        LinksError::Name(format!("link {name:?}: {why}"))
+        LinksError::Name(format!("link {name:?}: {}", error.about("link")))
     })
 }
 

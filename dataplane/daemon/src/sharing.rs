@@ -62,7 +62,7 @@ pub(crate) enum Role {
     /// In none.
     #[default]
     Alone,
-    Shared(Shared),
+    Shared(Arc<SharedLink>),
     /// It passes a shared link.
     Access {
         /// Without "links/".
@@ -73,7 +73,7 @@ pub(crate) enum Role {
 
 /// A link that others pass.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedLink {
     scheduler: Scheduler,
     /// Weights of the access links.
     access: Mutex<BTreeMap<ClientName, u16>>,
@@ -98,10 +98,10 @@ impl Role {
             (Scheduler::Unspecified, true) => return Ok(Self::Alone),
             _ => {}
         }
-        Ok(Self::Shared(Shared { scheduler, access: Mutex::default() }))
+        Ok(Self::Shared(Arc::new(SharedLink { scheduler, access: Mutex::default() })))
     }
 
-    pub fn shared(&self) -> Option<&Shared> {
+    pub fn shared(&self) -> Option<&Arc<SharedLink>> {
         match self {
             Self::Shared(shared) => Some(shared),
             Self::Alone | Self::Access { .. } => None,
@@ -120,7 +120,7 @@ impl Role {
     }
 }
 
-impl Shared {
+impl SharedLink {
     fn access(&self) -> MutexGuard<'_, BTreeMap<ClientName, u16>> {
         self.access.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -151,12 +151,8 @@ impl Dataplane {
             if history.schedule.after(None).is_some() {
                 return Err(DataplaneError::Withdrawn);
             }
-            let at = Instant(this.0.machine.clock.now()) + this.lead();
             let Ready { next, compiled, .. } = ready;
-            this.answers(|worker| {
-                worker.apply(Change { at, plan: compiled.clone(), generation, restart: false })
-            })
-            .await?;
+            this.hand_over(&compiled, generation, false).await?;
             history.current.plan = next.plan;
             Ok(())
         })
@@ -175,17 +171,22 @@ impl Dataplane {
             }
             let Current { plan, applied, .. } = &history.current;
             let merged = Merged { plan: plan.clone(), restart: false, arm: [false; 2] };
-            let Ready { compiled: plan, .. } =
-                this.ready(&history, "the plan", merged, applied.lossy).await?;
-            let generation = applied.generation;
-            let at = Instant(this.0.machine.clock.now()) + this.lead();
-            this.answers(|worker| {
-                worker.apply(Change { at, plan: plan.clone(), generation, restart: false })
-            })
-            .await?;
-            Ok(())
+            let ready = this.ready(&history, "the plan", merged, applied.lossy).await?;
+            this.hand_over(&ready.compiled, applied.generation, false).await.map(drop)
         })
         .await
+    }
+
+    /// Applies a compiled plan to all workers at once, as a generation.
+    async fn hand_over(
+        &self,
+        plan: &Plan,
+        generation: u64,
+        restart: bool,
+    ) -> Result<Vec<Changed>, DataplaneError> {
+        let at = Instant(self.0.machine.clock.now()) + self.lead();
+        self.answers(|worker| worker.apply(Change { at, plan: plan.clone(), generation, restart }))
+            .await
     }
 
     /// As [`Self::apply`], at an instant or at once, and without a limit of time.
@@ -218,13 +219,7 @@ impl Dataplane {
         };
         let Ready { mut next, compiled, restart } = ready;
         next.applied.generation = history.current.applied.generation + 1;
-        let generation = next.applied.generation;
-        let at = Instant(self.0.machine.clock.now()) + self.lead();
-        let changed = self
-            .answers(|worker| {
-                worker.apply(Change { at, plan: compiled.clone(), generation, restart })
-            })
-            .await?;
+        let changed = self.hand_over(&compiled, next.applied.generation, restart).await?;
         Ok(self.enter(&mut history, next, &changed, terms).await)
     }
 

@@ -130,10 +130,7 @@ impl Dataplane {
     /// The worker that has all clients of the link; none if all workers have some.
     #[must_use]
     pub fn home(&self) -> Option<usize> {
-        match self.0.machine.free().len() {
-            1 => Some(0),
-            _ => self.0.home.get().copied(),
-        }
+        self.0.home.get().copied()
     }
 
     /// Reserves so many bytes of the memory of one worker, `home` if there is one, for the link
@@ -157,7 +154,7 @@ impl Dataplane {
             };
             let reports = this.answers(|worker| worker.report(false)).await?;
             let used = reports.iter().map(|report| report.snapshot.store_used.max(needed));
-            let free = this.machine_free();
+            let free = this.0.machine.free().clone();
             // The worker with the most that can be given away.
             let spare = free.iter().zip(used).map(|(free, used)| free.saturating_sub(used));
             let spare = spare.enumerate().filter(|(n, _)| home.is_none_or(|home| home == *n));
@@ -182,7 +179,7 @@ impl Dataplane {
         .await
     }
 
-    /// Takes back what was reserved of a worker's memory.
+    /// Gives `bytes` that a link had reserved of a worker's memory to this link again.
     ///
     /// # Errors
     /// If a worker has stalled.
@@ -193,14 +190,10 @@ impl Dataplane {
     ) -> Result<(), DataplaneError> {
         self.done(move |this| async move {
             let _history = this.history().await;
-            let free = this.machine_free().get(worker).map_or(0, |free| free + bytes);
+            let free = this.0.machine.free().get(worker).map_or(0, |free| free + bytes);
             this.set_free(worker, free).await
         })
         .await
-    }
-
-    fn machine_free(&self) -> Vec<u64> {
-        self.0.machine.free().clone()
     }
 
     /// Gives this link so much of the memory of a worker.
@@ -217,8 +210,9 @@ impl Dataplane {
         Ok(())
     }
 
-    /// Adds a link that passes everything at once to a worker, which has `bytes` for it, and up to
-    /// `clients` clients. With `via` its packets also pass a shared link on the same worker.
+    /// Adds a link to a worker, with the memory `bytes` and up to `clients` clients. It has no profile
+    /// yet, and passes each packet at once. With `via` its packets also pass a shared link on the same
+    /// worker.
     ///
     /// # Errors
     /// If there is no memory for its engine, or a worker has stalled.
@@ -255,11 +249,9 @@ impl Dataplane {
                 .await
                 .map_err(|_| DataplaneError::from(CommandError::Gone))?;
             let start = utc(&machine.clock, at);
-            let identity = Identity { name, number, role };
+            let identity = Identity { name, number, home: Some(home), role };
             let machine = machine.clone();
-            let link = Self::of(machine, identity, vec![worker], room, plan, start);
-            let _ = link.0.home.set(home);
-            Ok(link)
+            Ok(Self::of(machine, identity, vec![worker], room, plan, start))
         })
         .await
     }
