@@ -20,7 +20,7 @@ use crate::workers::{self, Running, Settings};
 type Two = DpdkIo<Option<RxQueue>>;
 type Io = PairIo<Option<RxQueue>>;
 
-/// Starts a worker for each share. Also returns what they count of each pair.
+/// Starts one worker for each share of the ports. Returns the workers and the counters of each pair.
 ///
 /// # Errors
 /// As [`workers::spawn`].

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Links in sequence: access links, whose packets also pass a shared link, and the plan of a shared
-//! link.
+//! Two links in sequence: packets of an *access link* also pass a *shared link*. Here are the roles of
+//! links, and the clients and beams of a shared link's plan.
 //!
-//! The clients of a shared link are its access links. With deficit round robin each one is a client
-//! of one beam, which has the rate of the profile; first in, first out, all of them are one client.
+//! The clients of a shared link are its access links. With deficit round robin, each access link is a
+//! client of one beam, which has the rate of the profile. First in, first out, all access links are
+//! one client.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,10 +57,10 @@ pub enum SharingError {
     Rule(String),
 }
 
-/// The place of a link in a sequence.
+/// Whether a link is in a sequence, and as which part.
 #[derive(Debug, Default)]
 pub(crate) enum Role {
-    /// In none.
+    /// It is in no sequence.
     #[default]
     Alone,
     Shared(Arc<SharedLink>),
@@ -164,7 +165,7 @@ impl SharedLink {
     /// Completes the plan of this link: its clients are its access links.
     ///
     /// # Errors
-    /// If the plan has clients of its own, or a rate that a scheduler cannot divide.
+    /// If the plan names clients, or if it has a rate that is not constant with deficit round robin.
     pub fn complete(&self, plan: &mut Plan) -> Result<(), Violations> {
         let mut found = Violations::default();
         if !plan.rules.is_empty() || plan.rules.automatic.is_some() || !plan.beams.beams.is_empty()

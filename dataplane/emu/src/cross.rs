@@ -9,9 +9,9 @@
 //! - *constant*: at equal intervals;
 //! - *Poisson*: at exponential intervals;
 //! - *on/off*: at equal intervals in periods between which none arrives. The durations of both
-//!   follow Pareto's law, as those of sources whose sum is self-similar (W. Willinger, M. Taqqu,
-//!   R. Sherman, D. Wilson, "Self-similarity through high-variability", 1997). The rate in the
-//!   periods is such that the mean rate is the plan's.
+//!   have a Pareto distribution: the sum of many such sources is self-similar (W. Willinger,
+//!   M. Taqqu, R. Sherman, D. Wilson, "Self-similarity through high-variability", 1997). The rate
+//!   in the periods is chosen so that the mean rate is the plan's.
 //!
 //! The first frame arrives one interval after the start; an on/off process starts in a period of
 //! arrivals. The process is a function of time and does not react to drops: it is not a model

@@ -16,8 +16,8 @@ pub struct Place {
     pub hint: Hint,
 }
 
-/// The worker, of `workers`, that has a client of a link whose clients are spread over all of
-/// them. The fixed clients are the first worker's.
+/// The number of the worker that has a client, below `workers`, if the clients of a link are
+/// distributed over all workers. The first worker has the fixed clients.
 #[inline]
 #[must_use]
 pub fn worker_of(key: ClientKey, workers: usize) -> usize {

@@ -87,7 +87,7 @@ fn events() -> impl Strategy<Value = Vec<(u64, usize, Event)>> {
             Step::Apply { plan, restart } => Event::Apply(Box::new(unruled(*plan)), restart),
             Step::Release { .. } | Step::KeepUp => Event::Turn,
         };
-        // Each at an instant of its own.
+        // No two events at the same instant.
         (gap + 1, link + 1, event)
     });
     prop::collection::vec(event, 1..150)
@@ -137,8 +137,8 @@ fn feed(engine: &mut Engine<Vec<u8>>, mut all: Vec<(Instant, u8, Into<'_>)>) {
     }
 }
 
-/// What leaves in one direction if each link is an engine of its own, and all that leaves the first
-/// one arrives at the second.
+/// The frames that leave in one direction if a separate engine has each link, and what leaves the
+/// first engine arrives at the second one.
 fn one_after_the_other(
     plans: &[Plan],
     fifo: bool,

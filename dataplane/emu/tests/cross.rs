@@ -205,7 +205,8 @@ fn change_starts_and_stops_process_at_its_instant() {
     engine.apply(micros(10_100), with.clone(), 1, false);
     assert_eq!(accounts(&mut engine, micros(10_499)).cross_offered.packets, 0);
     assert_eq!(accounts(&mut engine, micros(10_500)).cross_offered.packets, 1);
-    // Other parameters do not concern it, even where nobody looked since.
+    // A change of other parameters does not restart the process, even if the pipe was not visited
+    // since.
     let mut slower = with.clone();
     slower.pipes[FORWARD].rate = BitRate::bps(RATE / 2).into();
     engine.apply(micros(11_000), slower.clone(), 2, false);

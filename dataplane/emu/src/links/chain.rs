@@ -119,8 +119,8 @@ impl<B: Buffer, E: Egress<B>> Egress<B> for Passer<'_, B, E> {
     }
 }
 
-/// The tag of a frame in the shared link: its access link, what is known of it there, and its own
-/// tag.
+/// The tag of a frame in the shared link: one word with the number of its access link and the other
+/// fields of its label, then its own tag.
 fn marked(link: usize, label: Label<'_>) -> Tag {
     let [low, high] = (link as u16).to_le_bytes();
     let mut tag = Tag::new(label.tag);
