@@ -2,6 +2,7 @@
 //! The command tree: help, completion and parsing all come from here.
 
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::{
     appliance, capture, certificate, clients, completion, doctor, envelope, events, fit, lease,
     link, man, pki, probe, profile, scenario, set, show, stats, switch, top, traces, verify,
@@ -40,6 +41,23 @@ impl Cli {
             error
         })
     }
+
+    /// Refuses several links for a command that is about one.
+    ///
+    /// # Errors
+    /// A usage error.
+    pub fn check_links(&self) -> Result<(), Failure> {
+        let links = self.context.linkd.links();
+        if links.len() < 2 || matches!(self.command, Command::Set { .. }) {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "--link names {} links ({}), and this command is about one: only `linkctl set` changes \
+             several links at one instant",
+            links.len(),
+            links.join(", ")
+        )))
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -57,6 +75,7 @@ Examples:
   linkctl -o json stats | jq .conservation
   linkctl link add lab1 --prefix 10.1.0.0/24         one more link on this box
   linkctl --link lab1 set profile geo-600
+  linkctl --link lab1,lab2 set delay 300ms           both at one instant, or neither
   linkctl envelope                          what can be held without loss
   linkctl certificate                       was the emulator itself the bottleneck?
   linkctl fit ping.log -w mine.toml         a profile that behaves like a measured link

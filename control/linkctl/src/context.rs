@@ -26,7 +26,8 @@ pub struct Context {
     #[command(flatten)]
     pub linkd: Place,
 
-    /// The token of the lease under which to change the link
+    /// The token of the lease under which to change the link; for several links, those of their
+    /// leases, separated by commas
     #[arg(
         long,
         global = true,
@@ -46,7 +47,7 @@ impl Context {
 
     /// The same for a command about this link.
     pub fn about(&self, link: &str) -> Self {
-        let linkd = Place { link: Some(link.to_owned()), ..self.linkd.clone() };
+        let linkd = Place { link: vec![link.to_owned()], ..self.linkd.clone() };
         Self { linkd, ..self.clone() }
     }
 }
@@ -81,20 +82,37 @@ pub struct Place {
     #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_KEY", help_heading = GLOBAL)]
     pub key: Option<PathBuf>,
 
-    /// Be about this link of the box; without it, main
-    #[arg(long, global = true, value_name = "NAME", env = "LINKEMU_LINK", help_heading = GLOBAL)]
-    pub link: Option<String>,
+    /// Be about this link of the box; without it, main. `set` changes several, separated by commas,
+    /// at one instant
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "LINKEMU_LINK",
+        value_delimiter = ',',
+        help_heading = GLOBAL
+    )]
+    pub link: Vec<String>,
 }
 
 impl Place {
-    /// The name of the link, without "links/"; none if it is not given, or empty.
+    /// The names of the links, without "links/"; none if they are not given, or empty.
+    pub fn links(&self) -> Vec<&str> {
+        self.link.iter().map(|link| link_id(link)).filter(|link| !link.is_empty()).collect()
+    }
+
+    /// The name of the one link; none if it is not given, or there are several.
     pub fn link(&self) -> Option<&str> {
-        self.link.as_deref().map(link_id).filter(|link| !link.is_empty())
+        match *self.links() {
+            [link] => Some(link),
+            _ => None,
+        }
     }
 
     /// This machine's, at a socket.
     pub fn at(socket: &Path) -> Self {
-        Self { socket: socket.into(), server: None, ca: None, cert: None, key: None, link: None }
+        let (server, ca, cert, key) = Default::default();
+        Self { socket: socket.into(), server, ca, cert, key, link: Vec::new() }
     }
 }
 

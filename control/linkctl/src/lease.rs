@@ -170,7 +170,7 @@ pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
             show(context, &lease)
         }
         Lease::Run { terms, command } => {
-            let link = context.linkd.link.as_deref();
+            let link = context.linkd.link();
             run_with(&connection, link, terms, command).await
         }
     }

@@ -73,6 +73,7 @@ fn completed() -> clap::Command {
 
 async fn run(cli: &Cli) -> Result<(), Failure> {
     let context = &cli.context;
+    cli.check_links()?;
     match &cli.command {
         Command::Set { what } => set::run(context, what).await,
         Command::Show => show::run(context).await,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl set`: changes of the link.
+//! `linkctl set`: changes of the link, or of several.
+
+mod several;
 
 use crate::argument;
 use crate::complete;
@@ -15,6 +17,7 @@ use profile::{
     parse_size,
 };
 use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::link_change::Change;
 use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -32,6 +35,7 @@ Examples:
   linkctl set loss --every 3h --for 320ms
   linkctl set part 'reorder = \"none\"'
   linkctl set profile ./huge.toml --lossy    though it does not fit (linkctl envelope)
+  linkctl --link lab1,lab2 set rate 20Mbit/s    both at one instant, or neither
 
 Units are written out: Mbit/s, MB (10^6 bytes), MiB (2^20 bytes), ms, %.";
 
@@ -198,7 +202,7 @@ struct View<'a> {
 
 /// Makes a change and prints when it was applied.
 pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
-    let change = match what {
+    let (change, remark) = match what {
         Set::Profile { profile, seed, condition } => {
             let request = pb::SetProfileRequest {
                 profile: Some(requested(profile)?),
@@ -207,18 +211,24 @@ pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
                 lossy: condition.lossy,
                 request_id: condition.request_id.clone(),
             };
-            let connection = Connection::open(context).await?;
+            (Change::SetProfile(request), None)
+        }
+        Set::Patch(what) => (Change::PatchLink(request(what)?), of_round_trip(what)),
+    };
+    let links = context.linkd.links();
+    if links.len() > 1 {
+        return several::run(context, &links, change, remark).await;
+    }
+    let connection = Connection::open(context).await?;
+    let mut change = match change {
+        Change::SetProfile(request) => {
             connection.call(|mut c| async move { c.set_profile(request).await }).await?
         }
-        Set::Patch(what) => {
-            let request = request(what)?;
-            let connection = Connection::open(context).await?;
-            let mut change =
-                connection.call(|mut c| async move { c.patch_link(request).await }).await?;
-            change.remarks.extend(of_round_trip(what));
-            change
+        Change::PatchLink(request) => {
+            connection.call(|mut c| async move { c.patch_link(request).await }).await?
         }
     };
+    change.remarks.extend(remark);
     let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
     tell(context, profile, &change)
 }

@@ -21,5 +21,6 @@ mod scenario;
 mod security;
 mod shared;
 mod switch;
+mod together;
 mod top;
 mod verify;

@@ -297,7 +297,7 @@ fn unread(error: &(dyn std::error::Error + Send + Sync + 'static), limit: usize)
     Status::cancelled("the request ended before it was whole")
 }
 
-fn unaudited(error: &AuditError) -> Status {
+pub(crate) fn unaudited(error: &AuditError) -> Status {
     Status::failed_precondition(clip(&format!(
         "linkd takes no changes while it cannot write down who makes them: {error}; make room on \
          the disk, or correct the file's permissions, then try again"
@@ -305,7 +305,7 @@ fn unaudited(error: &AuditError) -> Status {
 }
 
 /// As the gRPC documents write it.
-fn name(code: Code) -> String {
+pub(crate) fn name(code: Code) -> String {
     let mut name = String::new();
     for letter in format!("{code:?}").chars() {
         if letter.is_uppercase() && !name.is_empty() {

@@ -19,7 +19,7 @@ pub struct Caller {
     pub from: String,
     /// Resource name of the link that the request is about; empty: of `main`.
     pub link: String,
-    /// The token of a lease that came with the request, as metadata
+    /// Tokens of leases that came with the request, separated by commas, as metadata
     /// [`proto::LEASE_METADATA`].
     pub lease: Option<String>,
     /// The number of the call in the audit log, if it has one.
@@ -54,6 +54,14 @@ impl Caller {
                 }
             }
         }
+    }
+
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = &str> {
+        self.lease.iter().flat_map(|tokens| tokens.split(',')).map(str::trim)
+    }
+
+    pub(crate) fn has_token(&self, token: &str) -> bool {
+        self.tokens().any(|given| given == token)
     }
 
     /// Whether they are at the unix socket.

@@ -8,6 +8,7 @@ mod lease;
 mod profiles;
 mod restore;
 mod switch;
+mod together;
 
 pub(crate) use switch::SwitchService;
 
@@ -171,14 +172,22 @@ impl Control {
             request;
         let changing = async {
             refusal::check_request_id(&request_id)?;
-            let profile = Some(self.requested(profile).await?);
-            let change = dp::Change { profile, seed, restart: true, ..Default::default() };
+            let change = self.replacement(profile, seed).await?;
             let terms = Terms { expected_generation, lossy };
             self.change(cause, named, change, terms).await
         };
         let answer = changing.await;
         self.note(cause, &answer);
         answer
+    }
+
+    async fn replacement(
+        &self,
+        profile: Option<pb::set_profile_request::Profile>,
+        seed: Option<u64>,
+    ) -> Result<dp::Change, Status> {
+        let profile = Some(self.requested(profile).await?);
+        Ok(dp::Change { profile, seed, restart: true, ..Default::default() })
     }
 
     /// Changes parts of the link.
@@ -192,8 +201,7 @@ impl Control {
         let changing = async {
             refusal::check_request_id(&request.request_id)?;
             let pb::PatchLinkRequest { expected_generation, lossy, .. } = request;
-            let part = part(request)?;
-            let change = dp::Change { parts: vec![part], ..Default::default() };
+            let change = patch(request)?;
             let terms = Terms { expected_generation, lossy };
             self.change(cause, named, change, terms).await
         };
@@ -245,20 +253,10 @@ impl Control {
         if saver.state().instance == 0 {
             self.look(changing).await?;
         }
-        let id = format!("{:016x}", getrandom::u64().map_err(unrandom)?);
+        let id = new_id()?;
         let request = |instance| dp::ApplyRequest {
-            change: Some(change.clone()),
-            cause: Some(dp::Cause {
-                what: what.to_owned(),
-                who: caller.name.clone(),
-                id: id.clone(),
-                ..Default::default()
-            }),
-            expected_generation: terms.expected_generation,
-            lossy: terms.lossy,
-            key: named.as_ref().map_or_else(String::new, Named::key),
-            fingerprint: named.as_ref().map_or_else(String::new, Named::fingerprint),
             expected_instance: instance,
+            ..request(Cause { what, caller }, &id, named.as_ref(), change.clone(), terms)
         };
         let instance = saver.state().instance;
         let mut answer = dataplane.apply(request(instance)).await;
@@ -269,15 +267,20 @@ impl Control {
             answer = dataplane.apply(request(saver.state().instance)).await;
         }
         if answer.as_ref().is_err_and(is_away) {
-            let mut unanswered = self.unanswered();
-            if unanswered.len() == UNANSWERED {
-                unanswered.pop_front();
-            }
-            unanswered.push_back(Unanswered { id, what, caller: caller.clone() });
+            self.expect(id, what, caller);
         }
-        let dp::ApplyResponse { applied, remarks, repeated, plan, sequence } = answer?;
+        Ok(self.applied(changing, answer?).await)
+    }
+
+    /// Keeps a change that the dataplane made, and waits for its event.
+    async fn applied(
+        &self,
+        changing: &mut Changing,
+        answer: dp::ApplyResponse,
+    ) -> pb::ChangeResponse {
+        let dp::ApplyResponse { applied, remarks, repeated, plan, sequence } = answer;
         let (generation, instance) =
-            (applied.unwrap_or_default().generation, saver.state().instance);
+            (applied.unwrap_or_default().generation, self.0.saver.state().instance);
         if let Some(plan) = plan.as_ref().filter(|_| !repeated) {
             self.keep_link(plan, applied.unwrap_or_default());
             let mut published = self.0.published.subscribe();
@@ -289,7 +292,16 @@ impl Control {
             }
         }
         let dp::Plan { profile, seed, .. } = plan.unwrap_or_default();
-        Ok(pb::ChangeResponse { applied, profile, seed, remarks, repeated })
+        pb::ChangeResponse { applied, profile, seed, remarks, repeated }
+    }
+
+    /// Remembers a change that the dataplane did not answer in time, and may still make.
+    fn expect(&self, id: String, what: &'static str, caller: &Caller) {
+        let mut unanswered = self.unanswered();
+        if unanswered.len() == UNANSWERED {
+            unanswered.pop_front();
+        }
+        unanswered.push_back(Unanswered { id, what, caller: caller.clone() });
     }
 
     fn unanswered(&self) -> std::sync::MutexGuard<'_, VecDeque<Unanswered>> {
@@ -355,6 +367,39 @@ impl Control {
             }
         }
     }
+}
+
+/// The request for a change, to any dataplane.
+fn request(
+    Cause { what, caller }: Cause<'_>,
+    id: &str,
+    named: Option<&Named>,
+    change: dp::Change,
+    terms: Terms,
+) -> dp::ApplyRequest {
+    dp::ApplyRequest {
+        change: Some(change),
+        cause: Some(dp::Cause {
+            what: what.to_owned(),
+            who: caller.name.clone(),
+            id: id.to_owned(),
+            ..Default::default()
+        }),
+        expected_generation: terms.expected_generation,
+        lossy: terms.lossy,
+        key: named.map_or_else(String::new, Named::key),
+        fingerprint: named.map_or_else(String::new, Named::fingerprint),
+        expected_instance: 0,
+    }
+}
+
+/// An id of a change.
+fn new_id() -> Result<String, Status> {
+    Ok(format!("{:016x}", getrandom::u64().map_err(unrandom)?))
+}
+
+fn patch(request: pb::PatchLinkRequest) -> Result<dp::Change, Status> {
+    Ok(dp::Change { parts: vec![part(request)?], ..Default::default() })
 }
 
 /// The part of a request. TOML is read here, everything else is checked by the dataplane.

@@ -253,9 +253,26 @@ impl Dataplane {
 
     /// Makes a change. Not tried again, because the dataplane may have made it.
     pub async fn apply(&self, request: dp::ApplyRequest) -> Result<dp::ApplyResponse, Status> {
-        let apply =
-            self.controlling(request, |mut c, request| async move { c.apply(request).await });
-        let answer = tokio::time::timeout(APPLY_DEADLINE, apply).await;
+        let call = |mut c: Client, request| async move { c.apply(request).await };
+        self.change(self.controlling(request, call)).await
+    }
+
+    /// Makes changes of several links, or none. Not tried again.
+    pub async fn apply_links(
+        &self,
+        links: Vec<dp::LinkApply>,
+    ) -> Result<Vec<dp::ApplyResponse>, Status> {
+        let call = |mut c: Client, request| async move { c.apply_links(request).await };
+        let request = dp::ApplyLinksRequest { links };
+        Ok(self.change(self.controlling(request, call)).await?.links)
+    }
+
+    /// The answer to a change, within its deadline.
+    async fn change<T>(
+        &self,
+        change: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Status> {
+        let answer = tokio::time::timeout(APPLY_DEADLINE, change).await;
         let unknown = "the change may have been made or not: see `linkctl show`";
         match answer {
             Err(_) => Err(Status::deadline_exceeded(format!(

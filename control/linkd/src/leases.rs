@@ -89,7 +89,7 @@ impl Leases {
     pub fn check(&self, caller: &Caller) -> Result<(), Status> {
         match (&self.0, &caller.lease) {
             (None, None) => Ok(()),
-            (Some(held), Some(token)) if *token == held.token => Ok(()),
+            (Some(held), Some(_)) if caller.has_token(&held.token) => Ok(()),
             (None, Some(_)) => Err(Status::failed_precondition(
                 "your lease has ended: acquire another one (`linkctl lease acquire`), and look at \
                  the link before you change it",
@@ -101,11 +101,32 @@ impl Leases {
         }
     }
 
+    /// Whether a caller may change several links, given by name: no other caller has a lease of one,
+    /// and each token of the caller is the one of a link.
+    pub fn check_links(links: &[(&str, &Self)], caller: &Caller) -> Result<(), Status> {
+        for (name, leases) in links {
+            // No token is needed for a link without a lease.
+            let held = leases.0.as_ref().map_or(Ok(()), |_| leases.check(caller));
+            held.map_err(|status| owner::of_link(name, &status))?;
+        }
+        let has = |token: &str| {
+            let mut held = links.iter().filter_map(|(_, leases)| leases.0.as_ref());
+            held.any(|held| held.token == token)
+        };
+        match caller.tokens().all(has) {
+            true => Ok(()),
+            false => Err(Status::failed_precondition(
+                "a lease of yours has ended, or is of a link that is not changed: acquire another \
+                 one (`linkctl lease acquire`), or leave its token out",
+            )),
+        }
+    }
+
     /// Whether a caller may replace or delete a stored profile.
     pub fn check_profile(&self, caller: &Caller, name: &str) -> Result<(), Status> {
         match &self.0 {
             Some(Held { lease, token, .. })
-                if lease.return_profile == name && caller.lease.as_ref() != Some(token) =>
+                if lease.return_profile == name && !caller.has_token(token) =>
             {
                 Err(Status::failed_precondition(format!(
                     "the link returns to the profile {name:?} when the lease ends, and {}",

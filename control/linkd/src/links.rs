@@ -102,7 +102,11 @@ impl Links {
         Ok(self.of(request)?.control)
     }
 
-    fn get(&self, name: &str) -> Result<Lane, Status> {
+    /// The link with a name, with or without "links/".
+    ///
+    /// # Errors
+    /// NOT_FOUND.
+    pub fn get(&self, name: &str) -> Result<Lane, Status> {
         let name = link_id(name);
         if name == MAIN_LINK {
             return Ok(self.0.main.clone());

@@ -21,6 +21,7 @@ const METHODS: &[(&str, Role)] = &[
     ("linkemu.v1.Leases/GetLease", Viewer),
     ("linkemu.v1.Leases/ReleaseLease", Operator),
     ("linkemu.v1.Leases/RenewLease", Operator),
+    ("linkemu.v1.Linkemu/ChangeLinks", Operator),
     ("linkemu.v1.Linkemu/DeleteProfile", Operator),
     ("linkemu.v1.Linkemu/GetClients", Viewer),
     ("linkemu.v1.Linkemu/GetLink", Viewer),

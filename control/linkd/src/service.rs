@@ -124,6 +124,15 @@ impl Linkemu for Service {
         to_its_end(async move { control.patch_link(&caller, request).await }).await
     }
 
+    async fn change_links(
+        &self,
+        request: Request<pb::ChangeLinksRequest>,
+    ) -> Result<Response<pb::ChangeLinksResponse>, Status> {
+        let (caller, links) = (Caller::of(&request), self.links.clone());
+        let request = request.into_inner();
+        to_its_end(async move { links.change(&caller, request).await }).await
+    }
+
     async fn get_link(
         &self,
         request: Request<pb::GetLinkRequest>,

@@ -15,14 +15,14 @@ fn links(lab: &Lab) -> LinksClient<Channel> {
 }
 
 /// A request about a link, under a lease.
-fn about<T>(message: T, link: &str, token: &str) -> Request<T> {
+pub fn about<T>(message: T, link: &str, token: &str) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert(LINK_METADATA, link.parse().unwrap());
     request.metadata_mut().insert(LEASE_METADATA, token.parse().unwrap());
     request
 }
 
-async fn create(lab: &Lab, name: &str) -> Result<pb::NamedLink, Status> {
+pub async fn create(lab: &Lab, name: &str) -> Result<pb::NamedLink, Status> {
     let link = pb::NamedLink { memory_bytes: 64 << 20, clients: 4, ..Default::default() };
     let request = pb::CreateLinkRequest { link_id: name.into(), link: Some(link) };
     links(lab).create_link(request).await.map(tonic::Response::into_inner)
@@ -40,12 +40,12 @@ async fn set(lab: &mut Lab, link: &str, profile: &str, token: &str) -> Result<u6
     Ok(change.applied.unwrap().generation)
 }
 
-async fn shown(lab: &mut Lab, link: &str) -> Result<String, Status> {
+pub async fn shown(lab: &mut Lab, link: &str) -> Result<String, Status> {
     let link = lab.client.get_link(about(pb::GetLinkRequest {}, link, "")).await?.into_inner();
     Ok(link.profile.unwrap_or_default().name)
 }
 
-async fn lease(lab: &Lab, link: &str, holder: &str) -> String {
+pub async fn lease(lab: &Lab, link: &str, holder: &str) -> String {
     let (holder, ttl_ns) = (holder.to_owned(), 60_000_000_000);
     let request = pb::AcquireLeaseRequest { holder, ttl_ns, ..Default::default() };
     let mut leases = LeasesClient::new(lab.linkd());

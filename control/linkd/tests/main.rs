@@ -18,3 +18,4 @@ mod security;
 mod service;
 mod state;
 mod switch;
+mod together;

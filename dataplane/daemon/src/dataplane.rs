@@ -44,6 +44,7 @@ use crate::schedule::Schedule;
 use crate::sharing::Role;
 use crate::span::Span;
 use crate::switch::tick;
+pub use apply::together::{LinkChange, MOST_LINKS, TogetherError, apply_links};
 pub use apply::{Made, Source, Terms};
 pub use capture::Chunks;
 pub use error::DataplaneError;
@@ -94,6 +95,8 @@ struct History {
     keys: Keys<Made>,
     schedule: Schedule,
     names: Names,
+    /// The workers do not have the link any longer.
+    removed: bool,
 }
 
 /// What all links share.
@@ -215,7 +218,7 @@ impl Dataplane {
         let mut names = Names::default();
         names.learn(&current.plan);
         let (keys, schedule) = (Keys::new(KEYS), Schedule::default());
-        let history = Mutex::new(History { current, keys, schedule, names });
+        let history = Mutex::new(History { current, keys, schedule, names, removed: false });
         let span = Mutex::new(Span::starting(start));
         Self(Arc::new(Shared {
             name,

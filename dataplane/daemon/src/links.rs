@@ -147,7 +147,11 @@ impl Links {
         Ok(self.get(name)?)
     }
 
-    fn get(&self, name: &str) -> Result<Entry, LinksError> {
+    /// The link with a name, with or without "links/".
+    ///
+    /// # Errors
+    /// [`LinksError::Unknown`].
+    pub fn get(&self, name: &str) -> Result<Entry, LinksError> {
         let name = link_id(name);
         if name == MAIN_LINK {
             return Ok(self.0.main.clone());

@@ -42,6 +42,8 @@ use worker::run::Idle;
 
 /// How long the clock is measured at the start.
 const CALIBRATE: Duration = Duration::from_millis(500);
+/// Largest request: the profiles of several links.
+const REQUEST_BYTES: usize = 64 << 20;
 /// Speed of a port that does not tell.
 const UNKNOWN_SPEED_BPS: u64 = 10_000_000_000;
 /// Time from the removal of a port's interface to the end of the process, in which clients can
@@ -208,7 +210,10 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let server = tonic::transport::Server::builder()
-        .add_service(DataplaneServer::new(Service::new(links.clone())))
+        .add_service(
+            DataplaneServer::new(Service::new(links.clone()))
+                .max_decoding_message_size(REQUEST_BYTES),
+        )
         .serve_with_incoming(incoming);
     tracing::info!("ready");
     supervisor::ready(&pulse::words(dataplane.fixed()));

@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 
 use crate::controller::{Controllers, Held};
 use crate::current::Current;
-use crate::dataplane::{Dataplane, Fixed, Made, Source, Terms};
+use crate::dataplane::{Dataplane, Fixed, LinkChange, Made, Source, Terms, apply_links};
 use crate::links::{Entry, Links};
 
 #[derive(Clone)]
@@ -36,6 +36,19 @@ impl Service {
         )))
     }
 
+    /// The change of a link that a request asks for.
+    fn change(&self, link: Dataplane, request: pb::ApplyRequest) -> Result<LinkChange, Status> {
+        self.check_instance(request.expected_instance)?;
+        let change = request.change.ok_or_else(|| Status::invalid_argument("change: missing"))?;
+        let terms = Terms {
+            source: Source::Controller(request.cause.unwrap_or_default()),
+            expected: request.expected_generation,
+            lossy: request.lossy,
+            request: Keyed { key: request.key, fingerprint: request.fingerprint },
+        };
+        Ok(LinkChange { link, change, terms })
+    }
+
     /// A command to the scenario. It may have to wait for a worker.
     async fn commanded(
         dataplane: &Dataplane,
@@ -43,6 +56,23 @@ impl Service {
     ) -> Result<Option<model::ScenarioState>, Status> {
         dataplane.patiently(command).await.map_err(Status::from)?.map(Some)
     }
+}
+
+/// Logs and answers a change of a link.
+fn applied(link: &Dataplane, made: Made) -> pb::ApplyResponse {
+    let Made { applied, remarks, repeated, plan, sequence } = made;
+    tracing::info!(
+        link = link.name(),
+        generation = applied.generation,
+        at_ns = applied.effective_ns,
+        repeated,
+        "applied"
+    );
+    for remark in &remarks {
+        tracing::warn!(link = link.name(), lossy = applied.lossy, "{remark}");
+    }
+    let (applied, plan) = (Some(applied), plan.as_deref().cloned());
+    pb::ApplyResponse { applied, remarks, repeated, plan, sequence }
 }
 
 #[tonic::async_trait]
@@ -81,28 +111,25 @@ impl pb::dataplane_server::Dataplane for Service {
     ) -> Result<Response<pb::ApplyResponse>, Status> {
         self.controllers.check(&request)?;
         let Entry { dataplane, .. } = self.links.of(&request)?;
-        let request = request.into_inner();
-        self.check_instance(request.expected_instance)?;
-        let change = request.change.ok_or_else(|| Status::invalid_argument("change: missing"))?;
-        let terms = Terms {
-            source: Source::Controller(request.cause.unwrap_or_default()),
-            expected: request.expected_generation,
-            lossy: request.lossy,
-            request: Keyed { key: request.key, fingerprint: request.fingerprint },
-        };
-        let Made { applied, remarks, repeated, plan, sequence } =
-            dataplane.apply(change, terms).await.map_err(Status::from)?;
-        tracing::info!(
-            generation = applied.generation,
-            at_ns = applied.effective_ns,
-            repeated,
-            "applied"
-        );
-        for remark in &remarks {
-            tracing::warn!(lossy = applied.lossy, "{remark}");
+        let LinkChange { link, change, terms } = self.change(dataplane, request.into_inner())?;
+        let made = link.apply(change, terms).await.map_err(Status::from)?;
+        Ok(Response::new(applied(&link, made)))
+    }
+
+    async fn apply_links(
+        &self,
+        request: Request<pb::ApplyLinksRequest>,
+    ) -> Result<Response<pb::ApplyLinksResponse>, Status> {
+        self.controllers.check(&request)?;
+        let mut changes = Vec::new();
+        for pb::LinkApply { link, request } in request.into_inner().links {
+            let Entry { dataplane, .. } = self.links.get(&link)?;
+            let change = self.change(dataplane, request.unwrap_or_default());
+            changes.push(change.map_err(|status| owner::of_link(&link, &status))?);
         }
-        let (applied, plan) = (Some(applied), plan.as_deref().cloned());
-        Ok(Response::new(pb::ApplyResponse { applied, remarks, repeated, plan, sequence }))
+        let made = apply_links(changes.clone(), None).await?;
+        let links = changes.iter().zip(made).map(|(change, made)| applied(&change.link, made));
+        Ok(Response::new(pb::ApplyLinksResponse { links: links.collect() }))
     }
 
     async fn set_offload(

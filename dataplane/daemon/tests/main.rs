@@ -8,4 +8,5 @@ mod eal;
 mod owner_model;
 mod scenario;
 mod shim;
+mod together;
 mod workers;

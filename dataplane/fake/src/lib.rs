@@ -96,6 +96,8 @@ pub struct State {
     pub named: BTreeMap<String, pb::NamedLink>,
     pub links: BTreeMap<String, FakeDataplane>,
     pub rules: pb::LinkRules,
+    /// Its own name, as a link beside `main`.
+    pub link: String,
     /// Changes that wait for their instants.
     waiting: Vec<Waiting>,
     entered: u64,
@@ -350,6 +352,23 @@ impl Instance {
         Ok((plan, state.applied(), state.remarks()))
     }
 
+    /// Makes the changes of a request, or none.
+    fn apply_links(
+        changes: Vec<(Self, dp::ApplyRequest)>,
+    ) -> Result<Vec<dp::ApplyResponse>, (Self, Status)> {
+        // The same on copies first.
+        for (link, request) in &changes {
+            let (journal, others) = (Journal::default(), watch::Sender::new(0));
+            let fake = FakeDataplane(Arc::new(Mutex::new(link.fake.state().clone())));
+            let copy = Self { fake, journal, others };
+            copy.apply(request.clone()).map_err(|status| (link.clone(), status))?;
+        }
+        let made = changes
+            .into_iter()
+            .map(|(link, request)| link.apply(request).map_err(|status| (link, status)));
+        made.collect()
+    }
+
     /// Makes the change of a request or refuses it.
     fn apply(&self, request: dp::ApplyRequest) -> Result<dp::ApplyResponse, Status> {
         let keyed = Keyed { key: request.key, fingerprint: request.fingerprint };
@@ -428,9 +447,13 @@ impl Service {
     /// The link that a request is about.
     fn lane<T>(&self, request: &Request<T>) -> Result<Lane, Status> {
         let name = request.metadata().get(LINK_METADATA).and_then(|name| name.to_str().ok());
-        match name.map(link_id) {
-            None | Some(MAIN_LINK) => Ok(self.main.clone()),
-            Some(name) => self.lanes().get(name).cloned().ok_or_else(|| {
+        self.named(name.unwrap_or(MAIN_LINK))
+    }
+
+    fn named(&self, name: &str) -> Result<Lane, Status> {
+        match link_id(name) {
+            MAIN_LINK => Ok(self.main.clone()),
+            name => self.lanes().get(name).cloned().ok_or_else(|| {
                 Status::not_found(format!("there is no link `{name}`: the links are {MAIN_LINK}"))
             }),
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `dataplane.v1` of the fake.
 
-use crate::{FakeDataplane, Lane, Service};
+use crate::{FakeDataplane, Instance, Lane, Service};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::Dataplane;
 use proto::linkemu::v1 as pb;
@@ -60,6 +60,23 @@ impl Dataplane for Service {
         let answer = lane.instance.apply(request);
         tokio::time::sleep(hesitation).await;
         answer.map(Response::new)
+    }
+
+    async fn apply_links(
+        &self,
+        request: Request<dp::ApplyLinksRequest>,
+    ) -> Result<Response<dp::ApplyLinksResponse>, Status> {
+        let mut changes = Vec::new();
+        for dp::LinkApply { link, request } in request.into_inner().links {
+            changes.push((self.named(&link)?.instance, request.unwrap_or_default()));
+        }
+        let name = |instance: &Instance| match instance.fake.state().link.as_str() {
+            "" => MAIN_LINK.to_owned(),
+            name => name.to_owned(),
+        };
+        let made = Instance::apply_links(changes);
+        let links = made.map_err(|(link, status)| owner::of_link(&name(&link), &status))?;
+        Ok(Response::new(dp::ApplyLinksResponse { links }))
     }
 
     async fn set_offload(
@@ -246,6 +263,7 @@ impl Dataplane for Service {
             state.named.insert(name.clone(), link.clone());
             let fake = FakeDataplane::default();
             fake.state().instance = state.instance;
+            fake.state().link.clone_from(&name);
             state.links.insert(name.clone(), fake.clone());
             fake
         };

@@ -19,7 +19,7 @@ pub use change::{ChangeError, Merged, merge, subject};
 pub use journal::{Journal, Next};
 pub use keys::{Keys, Request, Reused};
 pub use scenario::{Link, Made, Refusal, Scenarios, Terms};
-pub use status::{clip, invalid};
+pub use status::{clip, invalid, of_link};
 pub use watch::watch;
 
 use proto::dataplane::v1 as dp;

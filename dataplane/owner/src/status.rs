@@ -5,6 +5,8 @@
 //! lists are cut.
 
 use profile::Violations;
+use proto::link_id;
+use tonic::codegen::Bytes;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
@@ -18,6 +20,14 @@ pub fn clip(text: &str) -> String {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }
+}
+
+/// The status of one of several links, with its name in the message.
+#[must_use]
+pub fn of_link(link: &str, status: &Status) -> Status {
+    let message = format!("link `{}`: {}", clip(link_id(link)), status.message());
+    let details = Bytes::copy_from_slice(status.details());
+    Status::with_details(status.code(), message, details)
 }
 
 /// INVALID_ARGUMENT: rules that `what` breaks. The message has the first one, the details have up

@@ -240,7 +240,13 @@ impl Handle {
     /// Whether it takes a command now, unless another thread sends one first.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.queue.commands.len() < DEPTH
+        self.room() > 0
+    }
+
+    /// Commands that it takes now, unless another thread sends one first.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        DEPTH.saturating_sub(self.queue.commands.len())
     }
 
     fn push(&self, command: Command) -> Result<(), CommandError> {

@@ -169,6 +169,37 @@ def set_profile(
     return _linkemu("SetProfile", request, v1.ChangeResponse, model.change)
 
 
+def change_links(
+    profiles: Mapping[str, Given],
+    patches: Mapping[str, Fields],
+    direction: Direction,
+    expected_generations: Mapping[str, int],
+    lossy: bool,
+) -> Call[dict[str, model.Change]]:
+    """Changes several links at one instant, or none. Answers the change of each link."""
+    request = v1.ChangeLinksRequest(request_id=_request_id())
+    unknown = set(expected_generations) - set(profiles) - set(patches)
+    if unknown:
+        raise ValueError(f"expected_generations: no change of {', '.join(sorted(unknown))}")
+    for link, given in profiles.items():
+        replacement = set_profile(given, None, None, expected_generations.get(link), lossy)
+        request.changes.add(link=link).set_profile.CopyFrom(_nameless(replacement.request))
+    for link, fields in patches.items():
+        part = patch(direction, fields, expected_generations.get(link), lossy)
+        request.changes.add(link=link).patch_link.CopyFrom(_nameless(part.request))
+
+    def read(answer: v1.ChangeLinksResponse) -> dict[str, model.Change]:
+        return {it.link.removeprefix(LINKS): model.change(it.change) for it in answer.changes}
+
+    return _linkemu("ChangeLinks", request, v1.ChangeLinksResponse, read)
+
+
+def _nameless(request: Any) -> Any:
+    """Removes the id: the request that it is a part of has one."""
+    request.request_id = ""
+    return request
+
+
 def patch(
     direction: Direction, fields: Fields, expected_generation: int | None, lossy: bool
 ) -> Call[model.Change]:

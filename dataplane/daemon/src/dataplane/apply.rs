@@ -5,6 +5,8 @@
 //! plan that will be current then. The history stays locked from the merge until the workers have
 //! the change, so that no other change comes between.
 
+pub mod together;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -31,6 +33,8 @@ pub enum Source {
     Controller(pb::Cause),
     /// The scenario, which reports its steps itself.
     Scenario,
+    /// The scenario of another link. The change is an event.
+    OtherScenario(pb::Cause),
 }
 
 /// How a change is applied.
@@ -51,8 +55,17 @@ impl Default for Terms {
     }
 }
 
+impl Terms {
+    fn check(&self) -> Result<(), DataplaneError> {
+        match self.request.key.len().max(self.request.fingerprint.len()) {
+            longest if longest > KEY_BYTES => Err(DataplaneError::Key(longest)),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A change that was made, now or before under the same key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Made {
     pub applied: model::Applied,
     /// As of [`Current`].
@@ -70,6 +83,8 @@ struct Ready {
     next: Current,
     compiled: Plan,
     restart: bool,
+    /// UTC of the clock's zero that its periods follow.
+    utc_zero: u64,
 }
 
 impl History {
@@ -122,10 +137,7 @@ impl Dataplane {
     /// may not be lossy, or another generation is current, or its key is too long or belongs to
     /// another request. If a worker stalls meanwhile, the change may be made later, or not.
     pub async fn apply(&self, change: pb::Change, terms: Terms) -> Result<Made, DataplaneError> {
-        let longest = terms.request.key.len().max(terms.request.fingerprint.len());
-        if longest > KEY_BYTES {
-            return Err(DataplaneError::Key(longest));
-        }
+        terms.check()?;
         self.done(|this| this.change(change, None, terms)).await
     }
 
@@ -217,7 +229,7 @@ impl Dataplane {
                 break (history, ready);
             }
         };
-        let Ready { mut next, compiled, restart } = ready;
+        let Ready { mut next, compiled, restart, .. } = ready;
         next.applied.generation = history.current.applied.generation + 1;
         let changed = self.hand_over(&compiled, next.applied.generation, restart).await?;
         Ok(self.enter(&mut history, next, &changed, terms).await)
@@ -243,7 +255,7 @@ impl Dataplane {
             self.withdraw_after(&mut history, Some(at)).await?;
             // A worker may have made one of those.
             check(generation, Some(history.tip(Instant::MAX).applied.generation))?;
-            let Ready { mut next, compiled, restart } = ready;
+            let Ready { mut next, compiled, restart, .. } = ready;
             next.applied.generation = generation + 1;
             let generation = next.applied.generation;
             let asked = self.ask(|worker| {
@@ -263,8 +275,8 @@ impl Dataplane {
         Ok(self.enter(&mut history, next, &changed?, terms).await)
     }
 
-    /// Compiles a plan and checks that it fits.
-    async fn ready(
+    /// Compiles a plan and checks that it fits. Changes nothing.
+    async fn fitting(
         &self,
         history: &History,
         subject: &'static str,
@@ -301,23 +313,41 @@ impl Dataplane {
             Err(e) => return Err(e.into()),
         };
         let limits = envelope::remarks(&compiled, room).into_iter().map(|r| r.to_string());
-        let mut remarks: Vec<_> =
-            envelope::excesses(&compiled, room).into_iter().chain(limits).collect();
+        let remarks = envelope::excesses(&compiled, room).into_iter().chain(limits).collect();
+        let applied = model::Applied { lossy, ..model::Applied::default() };
+        let next = Current { plan, applied, remarks };
+        Ok(Ready { next, compiled, restart, utc_zero: zero })
+    }
+
+    /// Prepares the workers for a plan that fits.
+    async fn settle(&self, ready: &mut Ready) -> Result<(), DataplaneError> {
         // Clients that share something have one worker.
-        let Plan { rules, beams, .. } = &compiled;
+        let Plan { rules, beams, .. } = &ready.compiled;
         let shares = rules.automatic.is_some() || !beams.beams.is_empty();
         if shares && self.home().is_none() {
             let overtaken = self.settle_on_one_worker().await?;
             if overtaken > 0 {
-                remarks.push(format!(
+                ready.next.remarks.push(format!(
                     "all clients moved to one worker, and {overtaken} packets that came to others \
                      meanwhile may be overtaken"
                 ));
             }
         }
-        let applied = model::Applied { lossy, ..model::Applied::default() };
-        self.0.utc_zero.store(zero, Ordering::Relaxed);
-        Ok(Ready { next: Current { plan, applied, remarks }, compiled, restart })
+        self.0.utc_zero.store(ready.utc_zero, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A plan that fits, for which the workers are prepared.
+    async fn ready(
+        &self,
+        history: &History,
+        subject: &'static str,
+        merged: Merged,
+        lossy: bool,
+    ) -> Result<Ready, DataplaneError> {
+        let mut ready = self.fitting(history, subject, merged, lossy).await?;
+        self.settle(&mut ready).await?;
+        Ok(ready)
     }
 
     /// Reserves a slot for every client that a plan names.
@@ -359,9 +389,11 @@ impl Dataplane {
         self.0.span.lock().await.changed(next.applied.lossy);
         history.names.learn(&next.plan);
         let mut sequence = 0;
-        if let Source::Controller(cause) = &terms.source {
+        if let Source::Controller(cause) | Source::OtherScenario(cause) = &terms.source {
             let entry = owner::changed(cause, &next.plan, &next.applied);
             sequence = self.0.journal.push(|_| entry);
+        }
+        if let Source::Controller(_) = &terms.source {
             self.0.others.send_replace(next.applied.generation);
         }
         history.current = next;

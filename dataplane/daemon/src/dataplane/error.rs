@@ -61,6 +61,8 @@ pub enum DataplaneError {
     /// The change was withdrawn before its instant.
     #[error("withdrawn before its instant: another change was made")]
     Withdrawn,
+    #[error("the link was removed meanwhile: see `linkctl link list`")]
+    Removed,
     /// The request for a capture is not valid.
     #[error("{0}")]
     Capture(String),
@@ -100,6 +102,7 @@ impl From<DataplaneError> for Status {
             DataplaneError::Generation { .. } | DataplaneError::Withdrawn => {
                 Self::aborted(e.to_string())
             }
+            DataplaneError::Removed => Self::not_found(e.to_string()),
             DataplaneError::Reused(_) => Self::already_exists(e.to_string()),
             DataplaneError::Schedule(ScheduleError::Full) => {
                 Self::resource_exhausted(e.to_string())

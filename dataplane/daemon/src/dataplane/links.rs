@@ -262,7 +262,8 @@ impl Dataplane {
     /// If a worker has stalled.
     pub(crate) async fn remove(&self) -> Result<(), DataplaneError> {
         self.done(|this| async move {
-            let _history = this.history().await;
+            let mut history = this.history().await;
+            history.removed = true;
             let engines = this.answers(|worker| worker.remove_link()).await?;
             if engines.iter().any(Option::is_none) {
                 tracing::error!(link = this.name(), "a worker did not remove it");

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from linkemu import _calls, model, v1
-from linkemu._calls import Call, Direction, Given
+from linkemu._calls import Call, Direction, Fields, Given
 from linkemu._tasks import (
     Background,
     RpcError,
@@ -221,6 +221,28 @@ class Box:
     async def remove_link(self, name: str) -> None:
         """Removes a link and its rules. It must hold no packet, and not be leased by another."""
         await self._ask(_calls.remove_link(name))
+
+    async def change_links(
+        self,
+        *,
+        profiles: Mapping[str, Given] | None = None,
+        patches: Mapping[str, Fields] | None = None,
+        direction: Direction = "both",
+        leases: Iterable[Lease] = (),
+        expected_generations: Mapping[str, int] | None = None,
+        lossy: bool = False,
+    ) -> dict[str, model.Change]:
+        """Changes several links at one instant, or none of them. Answers the change of each.
+
+        `profiles` has whole links by name, as `Lease.set_profile`; `patches` has new values of
+        `direction`, as `Lease.patch`. A link is named once. `leases` are those of the links that
+        have one. If a change is refused, the error names the link. Works on any `Box` of the box,
+        whatever its link is.
+        """
+        call = _calls.change_links(
+            profiles or {}, patches or {}, direction, expected_generations or {}, lossy
+        )
+        return await self._ask(call, ",".join(lease.token for lease in leases) or None)
 
     async def link_rules(self) -> v1.LinkRules:
         """The rules that assign traffic to links."""

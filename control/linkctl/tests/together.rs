@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `set` on several links.
+
+use crate::lab::Lab;
+
+fn with_links() -> Lab {
+    let lab = Lab::new();
+    lab.done("link add lab1");
+    lab.done("link add lab2");
+    lab
+}
+
+#[test]
+fn every_form_of_set_changes_all_links() {
+    let lab = with_links();
+    lab.done("set profile viasat2");
+    let text = lab.done("--link lab1,lab2 set profile viasat2 --seed 7");
+    assert!(text.starts_with("in force at "), "{text}");
+    for line in ["\n  lab1: viasat2, generation 1\n", "\n  lab2: viasat2, generation 1\n"] {
+        assert!(text.contains(line), "{text}");
+    }
+    for (n, form) in [
+        "set rate 20Mbit/s",
+        "set delay 300ms -d forward",
+        "set queue 1MB",
+        "set loss 1%",
+        "set part mtu={limit=\"1280B\"}",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let answer = lab.json(&format!("-o json --link main --link lab1 --link lab2 {form}"));
+        let links = answer["links"].as_array().unwrap();
+        let named: Vec<_> = links.iter().map(|link| link["link"].as_str().unwrap()).collect();
+        assert_eq!(named, ["main", "lab1", "lab2"]);
+        let generations: Vec<_> = links.iter().map(|link| link["generation"].as_u64()).collect();
+        let n = n as u64;
+        assert_eq!(generations, [Some(n + 2); 3], "{form}");
+        assert!(answer["effective_ns"].is_u64() && answer["effective_utc"].is_string());
+    }
+}
+
+#[test]
+fn refusal_of_one_link_names_it_and_leaves_the_other() {
+    let lab = with_links();
+    lab.done("--link lab2 set profile lte");
+    let error = lab.fails(1, "--link lab1,lab2 set profile viasat2 --expect-generation 0");
+    assert!(error.contains("link `lab2`: generation 0 was expected and 1 is current"), "{error}");
+    assert!(lab.done("--link lab1 show").contains("no profile is set"));
+    let error = lab.fails(1, "--link lab1,lab9 set profile viasat2");
+    assert!(error.contains("no link `lab9`"), "{error}");
+    let error = lab.fails(1, "--link lab1,lab1 set profile viasat2");
+    assert!(error.contains("link `lab1` is named twice"), "{error}");
+}
+
+#[test]
+fn other_commands_refuse_several_links() {
+    let lab = with_links();
+    for command in ["show", "stats", "lease show", "events", "scenario status", "clients list"] {
+        let error = lab.fails(2, &format!("--link lab1,lab2 {command}"));
+        assert!(error.contains("--link names 2 links (lab1, lab2)"), "{command}: {error}");
+    }
+}

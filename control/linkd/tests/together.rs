@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes of several links in one request.
+
+use crate::common::{Lab, rate};
+use crate::links::{about, create, lease, shown};
+use linkd::Security;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::link_change::Change;
+use proto::{LEASE_METADATA, link_name};
+use serde_json::Value;
+use tonic::{Code, Request, Status};
+
+fn to(link: &str, profile: &str) -> pb::LinkChange {
+    let profile = Some(pb::set_profile_request::Profile::Name(profile.into()));
+    let request = pb::SetProfileRequest { profile, ..Default::default() };
+    pb::LinkChange { link: link.into(), change: Some(Change::SetProfile(request)) }
+}
+
+fn at_generation(link: &str, generation: u64) -> pb::LinkChange {
+    let mask = Some(crate::common::mask(&["rate_bps"]));
+    let (pipe, expected_generation) = (Some(rate(5_000_000)), Some(generation));
+    let request = pb::PatchLinkRequest { pipe, mask, expected_generation, ..Default::default() };
+    pb::LinkChange { link: link.into(), change: Some(Change::PatchLink(request)) }
+}
+
+async fn change(
+    lab: &mut Lab,
+    changes: Vec<pb::LinkChange>,
+    tokens: &str,
+) -> Result<pb::ChangeLinksResponse, Status> {
+    let mut request = Request::new(pb::ChangeLinksRequest { changes, ..Default::default() });
+    request.metadata_mut().insert(LEASE_METADATA, tokens.parse().unwrap());
+    lab.client.change_links(request).await.map(tonic::Response::into_inner)
+}
+
+async fn all(lab: &mut Lab) -> Vec<String> {
+    let mut all = Vec::new();
+    for link in ["main", "lab1", "lab2"] {
+        all.push(shown(lab, link).await.unwrap());
+    }
+    all
+}
+
+async fn with_links() -> Lab {
+    let lab = Lab::new();
+    create(&lab, "lab1").await.unwrap();
+    create(&lab, "lab2").await.unwrap();
+    lab
+}
+
+#[tokio::test]
+async fn links_change_together_and_stay_so_after_restart() {
+    let mut lab = with_links().await;
+    let changes = vec![to("lab2", "lte"), to("links/main", "viasat2"), to("links/lab1", "geo-600")];
+    let answer = change(&mut lab, changes, "").await.unwrap();
+    let named: Vec<_> = answer.changes.iter().map(|it| &*it.link).collect();
+    assert_eq!(named, ["links/lab2", "links/main", "links/lab1"]);
+    let applied = |n: usize| answer.changes[n].change.as_ref().unwrap().applied.unwrap();
+    assert_eq!([0, 1, 2].map(|n| applied(n).generation), [1, 1, 1]);
+    let last = [0, 1, 2].map(|n| applied(n).effective_ns).into_iter().max();
+    assert_eq!(Some(answer.effective_ns), last);
+    assert!(answer.effective_utc.is_some() && !answer.repeated);
+    assert_eq!(all(&mut lab).await, ["viasat2", "geo-600", "lte"]);
+    // Each link has an event.
+    let request = pb::WatchEventsRequest { after: Some(0), once: true };
+    let mut events = pb::events_client::EventsClient::new(lab.linkd())
+        .watch_events(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let mut changed = Vec::new();
+    while let Some(event) = events.message().await.unwrap() {
+        if event.kind() == pb::EventKind::LinkChanged {
+            changed.push(event.link);
+        }
+    }
+    changed.sort();
+    assert_eq!(changed, ["", "links/lab1", "links/lab2"]);
+    // And a saved state.
+    lab.start_dataplane_anew(2);
+    lab.until("the links are back", |lab| {
+        let links = lab.fake.state().links.clone();
+        let back = |name| links.get(name).is_some_and(|it| it.state().generation == 1);
+        back("lab1") && back("lab2") && lab.fake.state().generation == 1
+    })
+    .await;
+    assert_eq!(all(&mut lab).await, ["viasat2", "geo-600", "lte"]);
+}
+
+#[tokio::test]
+async fn refusal_of_one_link_names_it_and_leaves_all_as_they_are() {
+    let mut lab = with_links().await;
+    let first = vec![to("main", "viasat2"), to("lab1", "geo-600"), to("lab2", "lte")];
+    change(&mut lab, first, "").await.unwrap();
+    let before = all(&mut lab).await;
+    let bad = pb::LinkChange { link: "lab2".into(), change: None };
+    let mut own_id = to("lab2", "lte");
+    if let Some(Change::SetProfile(set)) = &mut own_id.change {
+        set.request_id = "x".into();
+    }
+    for (change_of, code, why) in [
+        (at_generation("lab2", 7), Code::Aborted, "link `lab2`: generation 7 was expected and 1"),
+        (to("lab3", "lte"), Code::NotFound, "no link `lab3`"),
+        (to("links/lab1", "lte"), Code::InvalidArgument, "link `lab1` is named twice"),
+        (to("lab2", "none such"), Code::NotFound, "link `lab2`: no profile is named"),
+        (bad, Code::InvalidArgument, "changes[1]: missing"),
+        (own_id, Code::InvalidArgument, "request_id"),
+    ] {
+        let refused = change(&mut lab, vec![to("lab1", "starlink"), change_of], "").await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code(), code, "{}", refused.message());
+        assert!(refused.message().contains(why), "{}", refused.message());
+        assert_eq!(all(&mut lab).await, before);
+    }
+    assert_eq!(change(&mut lab, Vec::new(), "").await.unwrap_err().code(), Code::InvalidArgument);
+    for link in ["lab1", "lab2"] {
+        assert_eq!(lab.fake.state().links[link].state().generation, 1);
+    }
+}
+
+#[tokio::test]
+async fn each_lease_is_needed_and_no_other_one() {
+    let mut lab = with_links().await;
+    let one = lease(&lab, "lab1", "job a").await;
+    let two = lease(&lab, "lab2", "job b").await;
+    let both = || vec![to("lab1", "lte"), to("lab2", "lte")];
+    for tokens in ["", &one, "other"] {
+        let refused = change(&mut lab, both(), tokens).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        let link = if tokens == one { "link `lab2`: " } else { "link `lab1`: " };
+        assert!(refused.message().starts_with(link), "{}", refused.message());
+    }
+    assert_eq!(all(&mut lab).await, ["", "", ""]);
+    change(&mut lab, both(), &format!("{one},{two}")).await.unwrap();
+    // A link without a lease needs none, and a token of no link is refused.
+    change(&mut lab, vec![to("main", "lte"), to("lab1", "lte")], &one).await.unwrap();
+    let refused = change(&mut lab, vec![to("main", "viasat2")], &one).await.unwrap_err();
+    assert!(refused.message().contains("a lease of yours has ended"), "{}", refused.message());
+    assert_eq!(shown(&mut lab, "main").await.unwrap(), "lte");
+    // One of several tokens also suffices for one link.
+    let profile = Some(pb::set_profile_request::Profile::Name("geo-600".into()));
+    let request = pb::SetProfileRequest { profile, ..Default::default() };
+    let tokens = format!("{one}, {two}");
+    lab.client.set_profile(about(request, "lab2", &tokens)).await.unwrap();
+}
+
+#[tokio::test]
+async fn repeated_request_is_not_applied_twice() {
+    let mut lab = with_links().await;
+    let request = |profile: &str| pb::ChangeLinksRequest {
+        changes: vec![to("lab1", profile), to("lab2", "lte")],
+        request_id: "r".into(),
+    };
+    let first = lab.client.change_links(request("lte")).await.unwrap().into_inner();
+    let again = lab.client.change_links(request("lte")).await.unwrap().into_inner();
+    assert!(again.repeated && !first.repeated);
+    assert_eq!(again.effective_ns, first.effective_ns);
+    let refused = lab.client.change_links(request("geo-600")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{}", refused.message());
+    assert_eq!(lab.fake.state().links["lab1"].state().generation, 1);
+}
+
+#[tokio::test]
+async fn audit_log_has_lines_of_each_link() {
+    let (mut lab, ..) = Lab::with(|directory| Security {
+        audit: Some(directory.join("audit.jsonl")),
+        ..Security::default()
+    });
+    create(&lab, "lab1").await.unwrap();
+    change(&mut lab, vec![to("main", "lte"), to("lab1", "lte")], "").await.unwrap();
+    change(&mut lab, vec![to("main", "lte"), at_generation("lab1", 9)], "").await.unwrap_err();
+    let text = std::fs::read_to_string(lab.directory.path().join("audit.jsonl")).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |link: &str, event: &str| -> Vec<&Value> {
+        let is = |line: &&Value| {
+            line["method"] == "linkemu.v1.Linkemu/ChangeLinks"
+                && line["link"] == link
+                && line["event"] == event
+        };
+        lines.iter().filter(is).collect()
+    };
+    for link in ["main", "lab1"].map(link_name) {
+        let (asked, answered) = (of(&link, "asked"), of(&link, "answered"));
+        let [made, refused] = *answered else { panic!("{link}: {answered:?}") };
+        assert_eq!((&made["code"], &made["generation"]), (&"OK".into(), &1.into()));
+        assert_eq!((&refused["code"], &refused["generation"]), (&"ABORTED".into(), &Value::Null));
+        assert_eq!((&asked[0]["call"], &asked[1]["call"]), (&made["call"], &refused["call"]));
+    }
+}

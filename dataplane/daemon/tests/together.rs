@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes of several links at one instant, or of none.
+
+use dataplane::dataplane::{Dataplane, LinkChange, Terms, TogetherError, apply_links};
+use dataplane::links::Links;
+use proto::dataplane::v1 as pb;
+use proto::linkemu::v1 as model;
+
+use crate::apply::{block_on, change, dataplane, keyed, plan};
+
+/// Runs a test with the links `main`, `a` and `b`; `b` has little memory.
+fn with_links<F: Future<Output = ()>>(test: impl FnOnce(Links) -> F) {
+    let (main, thread) = dataplane(1 << 40);
+    block_on(async {
+        let links = Links::new(main.clone());
+        for (name, memory_bytes) in [("a", 1 << 30), ("b", 1 << 20)] {
+            let name = proto::link_name(name);
+            let wanted = model::NamedLink { name, memory_bytes, clients: 2, ..Default::default() };
+            links.add(&wanted).await.unwrap();
+        }
+        test(links).await;
+        main.stop().await.unwrap();
+    });
+    thread.join().unwrap();
+}
+
+fn of(links: &Links, name: &str, change: pb::Change, terms: Terms) -> LinkChange {
+    LinkChange { link: links.get(name).unwrap().dataplane, change, terms }
+}
+
+fn to(links: &Links, name: &str, profile: &str) -> LinkChange {
+    of(links, name, change(profile), Terms::default())
+}
+
+async fn state(link: &Dataplane) -> (u64, u64, pb::Plan) {
+    let current = link.current().await.unwrap();
+    let executed = link.stats(false).await.unwrap().generation;
+    (current.applied.generation, executed, current.plan)
+}
+
+#[test]
+fn links_change_at_one_instant_in_the_order_of_the_request() {
+    with_links(|links| async move {
+        let main = links.main().dataplane.clone();
+        main.apply(change("lte"), Terms::default()).await.unwrap();
+        let changes = vec![
+            to(&links, "b", "transparent"),
+            to(&links, "main", "geo-600"),
+            to(&links, "a", "lte"),
+        ];
+        let made = apply_links(changes.clone(), None).await.unwrap();
+        let generations: Vec<_> = made.iter().map(|made| made.applied.generation).collect();
+        assert_eq!(generations, [1, 2, 1]);
+        let at: Vec<_> = made.iter().map(|made| made.applied.effective_ns).collect();
+        // A thread that was held up is allowed, if the answer says so.
+        let one = at.iter().all(|at| *at == made[0].applied.effective_ns);
+        let said = made.iter().all(|made| made.remarks.iter().any(|it| it.contains("was late")));
+        assert!(one != said, "{at:?}, {:?}", made[0].remarks);
+        for (change, profile) in changes.iter().zip(["transparent", "geo-600", "lte"]) {
+            let (generation, executed, now) = state(&change.link).await;
+            assert_eq!((generation, now.profile), (executed, plan(profile).profile));
+        }
+    });
+}
+
+#[test]
+fn refusal_of_one_link_names_it_and_leaves_all_as_they_are() {
+    with_links(|links| async move {
+        let [a, b] = ["a", "b"].map(|name| links.get(name).unwrap().dataplane);
+        a.apply(change("lte"), Terms::default()).await.unwrap();
+        let before = (state(&a).await, state(&b).await);
+        let stale = Terms { expected: Some(7), ..Terms::default() };
+        let unknown = pb::Part { direction: 9, ..pb::Part::default() };
+        let invalid = pb::Change { parts: vec![unknown], ..pb::Change::default() };
+        let large = plan("geo-600").profile.map(|mut profile| {
+            for pipe in [&mut profile.forward_pipe, &mut profile.return_pipe] {
+                pipe.as_mut().unwrap().queue.as_mut().unwrap().limit_bytes = 1 << 28;
+            }
+            profile
+        });
+        let large = pb::Change { profile: large, restart: true, ..Default::default() };
+        for (bad, why) in [
+            (of(&links, "b", change("lte"), stale), "generation 7 was expected and 0 is current"),
+            (of(&links, "b", invalid, Terms::default()), "the patch is refused"),
+            (of(&links, "b", large, Terms::default()), "memory"),
+        ] {
+            // The link that is refused is checked last, and first.
+            for changes in
+                [vec![to(&links, "a", "geo-600"), bad.clone()], vec![bad, to(&links, "a", "lte")]]
+            {
+                let error = apply_links(changes, None).await.unwrap_err();
+                let TogetherError::Link { link, .. } = &error else { panic!("{error}") };
+                assert_eq!(link, "b");
+                let message = tonic::Status::from(error).message().to_owned();
+                assert!(message.starts_with("link `b`: ") && message.contains(why), "{message}");
+                assert_eq!((state(&a).await, state(&b).await), before);
+            }
+        }
+        // The first link by number refuses, after nothing was done to the second.
+        let stale = Terms { expected: Some(0), ..Terms::default() };
+        let changes =
+            vec![of(&links, "a", change("geo-600"), stale), to(&links, "b", "transparent")];
+        apply_links(changes, None).await.unwrap_err();
+        assert_eq!((state(&a).await, state(&b).await), before);
+    });
+}
+
+#[test]
+fn link_named_twice_none_at_all_and_removed_link_are_refused() {
+    with_links(|links| async move {
+        let twice = vec![to(&links, "a", "lte"), to(&links, "a", "geo-600")];
+        let error = apply_links(twice, None).await.unwrap_err();
+        assert!(error.to_string().contains("link `a` is named twice"), "{error}");
+        let error = apply_links(Vec::new(), None).await.unwrap_err();
+        assert!(error.to_string().contains("0 links are not 1 to 64"), "{error}");
+        let changes = vec![to(&links, "a", "lte"), to(&links, "b", "transparent")];
+        links.remove("b").await.unwrap();
+        let error = apply_links(changes, None).await.unwrap_err();
+        assert_eq!(tonic::Status::from(error).code(), tonic::Code::NotFound);
+        assert_eq!(state(&links.get("a").unwrap().dataplane).await.0, 0);
+    });
+}
+
+#[test]
+fn repeated_request_gets_its_answer_and_changes_nothing() {
+    with_links(|links| async move {
+        let both = |a: &str, terms: Terms| {
+            let rest = of(&links, "b", change("transparent"), terms.clone());
+            vec![of(&links, "a", change(a), terms), rest]
+        };
+        let first = apply_links(both("lte", keyed("k")), None).await.unwrap();
+        apply_links(both("geo-600", Terms::default()), None).await.unwrap();
+        let again = apply_links(both("lte", keyed("k")), None).await.unwrap();
+        for (first, again) in first.iter().zip(&again) {
+            assert!(again.repeated && !first.repeated);
+            assert_eq!(again.applied, first.applied);
+        }
+        assert_eq!(state(&links.get("a").unwrap().dataplane).await.0, 2);
+        // The key was used for one of these links only.
+        links.main().dataplane.apply(change("lte"), keyed("m")).await.unwrap();
+        let mixed = vec![
+            of(&links, "main", change("lte"), keyed("m")),
+            of(&links, "a", change("lte"), keyed("m")),
+        ];
+        let error = apply_links(mixed, None).await.unwrap_err();
+        assert_eq!(tonic::Status::from(error).code(), tonic::Code::AlreadyExists);
+        assert_eq!(state(&links.get("a").unwrap().dataplane).await.0, 2);
+    });
+}
+
+#[test]
+fn concurrent_changes_in_opposite_order_all_end() {
+    with_links(|links| async move {
+        let mut tasks = Vec::new();
+        for n in 0..40 {
+            let (a, b) = (to(&links, "a", "lte"), to(&links, "b", "transparent"));
+            let single = a.clone();
+            let changes = if n % 2 == 0 { vec![a, b] } else { vec![b, a] };
+            tasks.push(tokio::spawn(async move {
+                apply_links(changes, None).await.unwrap();
+                single.link.apply(single.change, single.terms).await.unwrap();
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let generation = async |name| state(&links.get(name).unwrap().dataplane).await.0;
+        assert_eq!((generation("a").await, generation("b").await), (80, 40));
+    });
+}
