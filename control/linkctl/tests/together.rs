@@ -22,7 +22,7 @@ fn every_form_of_set_changes_all_links() {
     for (n, form) in [
         "set rate 20Mbit/s",
         "set delay 300ms -d forward",
-        "set queue 1MB",
+        "set queue 40MB",
         "set loss 1%",
         "set part mtu={limit=\"1280B\"}",
     ]

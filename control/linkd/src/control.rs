@@ -11,6 +11,7 @@ mod switch;
 mod together;
 
 pub(crate) use switch::SwitchService;
+pub(crate) use together::{Find, change_links, lock_all};
 
 use crate::audit::{Audit, Line};
 use crate::caller::Caller;
@@ -24,6 +25,7 @@ use crate::state::Saver;
 use profile::{Catalog, Part, Violations};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
+use proto::{MAIN_LINK, link_id};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -59,6 +61,19 @@ struct Shared {
     published: watch::Sender<u64>,
     /// Changes that the dataplane did not answer in time.
     unanswered: std::sync::Mutex<VecDeque<Unanswered>>,
+    /// The scenario of another link that changes this one.
+    visitor: std::sync::Mutex<Option<Visitor>>,
+}
+
+/// A scenario of another link.
+#[derive(Clone)]
+pub(crate) struct Visitor {
+    /// Of its own link.
+    pub dataplane: Dataplane,
+    /// Zero: not known, because linkd was restarted before the dataplane answered.
+    pub run: u64,
+    /// Token of the lease of the link that it visits; empty: there was none.
+    pub token: String,
 }
 
 /// State behind the lock on changes.
@@ -136,7 +151,13 @@ impl Control {
             lease_changed: watch::Sender::new(()),
             published: watch::Sender::new(0),
             unanswered: std::sync::Mutex::default(),
+            visitor: std::sync::Mutex::default(),
         }))
+    }
+
+    /// Name of the link, without "links/".
+    pub fn name(&self) -> &str {
+        if self.0.link.is_empty() { MAIN_LINK } else { link_id(&self.0.link) }
     }
 
     pub fn dataplane(&self) -> &Dataplane {

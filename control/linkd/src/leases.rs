@@ -85,6 +85,11 @@ impl Leases {
         state.lease_request = request.map(|(_, name)| name).unwrap_or_default();
     }
 
+    /// Token of the active lease; empty: there is none.
+    pub fn token(&self) -> String {
+        self.0.as_ref().map(|held| held.token.clone()).unwrap_or_default()
+    }
+
     /// Whether a caller may change the link.
     pub fn check(&self, caller: &Caller) -> Result<(), Status> {
         match (&self.0, &caller.lease) {

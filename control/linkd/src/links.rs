@@ -68,6 +68,15 @@ impl Links {
                 tracing::error!(name, why = status.message(), "a link is not kept");
             }
         }
+        let mut all = this.others();
+        all.insert(MAIN_LINK.to_owned(), this.main().clone());
+        let controls =
+            all.iter().map(|(name, lane)| (name.clone(), lane.control.clone())).collect();
+        for lane in all.values() {
+            if let Some(run) = lane.control.saver().state().scenario {
+                lane.scenarios.visit(&run, &controls);
+            }
+        }
         this
     }
 
@@ -102,11 +111,15 @@ impl Links {
         Ok(self.of(request)?.control)
     }
 
-    /// The link with a name, with or without "links/".
+    /// The control of the link with a name, with or without "links/".
     ///
     /// # Errors
     /// NOT_FOUND.
-    pub fn get(&self, name: &str) -> Result<Lane, Status> {
+    pub fn named(&self, name: &str) -> Result<Control, Status> {
+        Ok(self.get(name)?.control)
+    }
+
+    fn get(&self, name: &str) -> Result<Lane, Status> {
         let name = link_id(name);
         if name == MAIN_LINK {
             return Ok(self.0.main.clone());

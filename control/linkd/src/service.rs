@@ -3,7 +3,7 @@
 
 use crate::caller::Caller;
 use crate::clients;
-use crate::control::to_its_end;
+use crate::control::{change_links, to_its_end};
 use crate::given;
 use crate::links::Links;
 use crate::refusal;
@@ -130,7 +130,8 @@ impl Linkemu for Service {
     ) -> Result<Response<pb::ChangeLinksResponse>, Status> {
         let (caller, links) = (Caller::of(&request), self.links.clone());
         let request = request.into_inner();
-        to_its_end(async move { links.change(&caller, request).await }).await
+        to_its_end(async move { change_links(&|name| links.named(name), &caller, request).await })
+            .await
     }
 
     async fn get_link(

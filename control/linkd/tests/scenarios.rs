@@ -414,7 +414,7 @@ async fn a_dataplane_that_was_started_anew_has_its_link_back_before_the_first_st
     assert_eq!(lab.in_force().name, "viasat2*");
 }
 
-fn kept(lab: &Lab) -> Option<proto::linkd::v1::ScenarioRun> {
+pub fn kept(lab: &Lab) -> Option<proto::linkd::v1::ScenarioRun> {
     let bytes = std::fs::read(lab.directory.path().join("state/state")).ok()?;
     proto::linkd::v1::State::decode(bytes.get(32..)?).ok()?.scenario
 }

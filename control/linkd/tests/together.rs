@@ -3,6 +3,7 @@
 
 use crate::common::{Lab, rate};
 use crate::links::{about, create, lease, shown};
+use crate::scenarios::kept;
 use linkd::Security;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::link_change::Change;
@@ -186,4 +187,86 @@ async fn audit_log_has_lines_of_each_link() {
         assert_eq!((&refused["code"], &refused["generation"]), (&"ABORTED".into(), &Value::Null));
         assert_eq!((&asked[0]["call"], &asked[1]["call"]), (&made["call"], &refused["call"]));
     }
+}
+
+const HANDOVER: &str = "name = \"handover\"\n[[step]]\nprofile = \"lte\"\n\
+                        links.lab1.profile = \"geo-600\"\nlinks.lab2.both.rate = \"5 Mbit/s\"\n\
+                        [[step]]\nafter = \"1 h\"\n";
+
+async fn start(lab: &Lab, toml: &str, tokens: &str) -> Result<(), Status> {
+    let scenario = Some(pb::run_scenario_request::Scenario::Toml(toml.into()));
+    let request = pb::RunScenarioRequest { scenario, ..Default::default() };
+    let mut scenarios = pb::scenarios_client::ScenariosClient::new(lab.linkd());
+    scenarios.run_scenario(about(request, "main", tokens)).await.map(drop)
+}
+
+async fn phase(lab: &Lab) -> (pb::ScenarioPhase, String) {
+    let mut scenarios = pb::scenarios_client::ScenariosClient::new(lab.linkd());
+    let request = pb::GetScenarioStateRequest {};
+    let state = scenarios.get_scenario_state(request).await.unwrap().into_inner();
+    (state.phase(), state.message)
+}
+
+async fn until_phase(lab: &Lab, wanted: pb::ScenarioPhase) -> String {
+    for _ in 0..200 {
+        let (phase, message) = phase(lab).await;
+        if phase == wanted {
+            return message;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("{wanted:?} is not reached: {:?}", phase(lab).await);
+}
+
+async fn with_profiles() -> Lab {
+    let mut lab = with_links().await;
+    change(&mut lab, vec![to("lab1", "viasat2"), to("lab2", "viasat2")], "").await.unwrap();
+    lab
+}
+
+#[tokio::test]
+async fn scenario_changes_its_links_and_needs_the_lease_of_each() {
+    let mut lab = with_profiles().await;
+    let token = lease(&lab, "lab2", "job b").await;
+    let refused = start(&lab, HANDOVER, "").await.unwrap_err();
+    assert!(refused.message().starts_with("link `lab2`: "), "{}", refused.message());
+    let unknown = HANDOVER.replace("lab2", "lab3");
+    let refused = start(&lab, &unknown, "").await.unwrap_err();
+    assert!(refused.message().contains("no link `lab3`"), "{}", refused.message());
+    let own = HANDOVER.replace("lab2", "main");
+    let refused = start(&lab, &own, "").await.unwrap_err();
+    assert!(refused.message().contains("own link"), "{}", refused.message());
+    let bad =
+        HANDOVER.replace("rate = \"5 Mbit/s\"", "queue.red = { min = \"9 MB\", max = \"8 MB\" }");
+    let refused = start(&lab, &bad, &token).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{}", refused.message());
+    assert_eq!(all(&mut lab).await, ["", "viasat2", "viasat2"]);
+    start(&lab, HANDOVER, &token).await.unwrap();
+    let state = lab.fake.state().links["lab2"].clone();
+    lab.until("the step is made", move |_| state.state().generation == 2).await;
+    assert_eq!(all(&mut lab).await, ["lte", "geo-600", "viasat2*"]);
+    // The end of a lease under which it changes a link stops it.
+    let request = pb::ReleaseLeaseRequest { token };
+    let mut leases = pb::leases_client::LeasesClient::new(lab.linkd());
+    leases.release_lease(about(request, "lab2", "")).await.unwrap();
+    let message = until_phase(&lab, pb::ScenarioPhase::Stopped).await;
+    assert!(message.contains("it lost the link `lab2`"), "{message}");
+}
+
+#[tokio::test]
+async fn scenario_stops_when_another_caller_gets_or_changes_one_of_its_links() {
+    let mut lab = with_profiles().await;
+    start(&lab, HANDOVER, "").await.unwrap();
+    let state = lab.fake.state().links["lab2"].clone();
+    lab.until("the step is made", move |_| state.state().generation == 2).await;
+    change(&mut lab, vec![to("lab1", "lte")], "").await.unwrap();
+    let message = until_phase(&lab, pb::ScenarioPhase::Stopped).await;
+    assert!(message.contains("link `lab1`: generation 2 was expected and 3"), "{message}");
+    start(&lab, HANDOVER, "").await.unwrap();
+    lab.until("the run is on the disk", |lab| kept(lab).is_some_and(|run| run.run == 2)).await;
+    lab.kill_linkd().await;
+    lab.start_linkd();
+    lease(&lab, "lab1", "job a").await;
+    let message = until_phase(&lab, pb::ScenarioPhase::Stopped).await;
+    assert!(message.contains("it lost the link `lab1`"), "{message}");
 }

@@ -359,9 +359,7 @@ def test_links_change_together_or_not_at_all(box: linkemu.Box) -> None:
             with pytest.raises(linkemu.Refused, match="link `lab1`"):
                 box.change_links(patches=patches)
             with pytest.raises(linkemu.Conflict, match="link `lab2`"):
-                box.change_links(
-                    patches=patches, leases=[lease], expected_generations={"lab2": 7}
-                )
+                box.change_links(patches=patches, leases=[lease], expected_generations={"lab2": 7})
             assert box.on("lab1").link().generation == 1
             box.change_links(patches=patches, direction="forward", leases=[lease])
             for link in ("lab1", "lab2"):

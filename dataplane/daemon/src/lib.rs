@@ -13,6 +13,7 @@ pub mod controller;
 pub mod current;
 pub mod dataplane;
 pub mod links;
+pub mod links_of_scenario;
 pub mod memory;
 pub mod names;
 pub mod pairs;

@@ -269,6 +269,7 @@ impl Links {
         {
             return Err(SharingError::Passed { name, by }.into());
         }
+        self.check_free(&name, None).await?;
         drained(&dataplane, None).await?;
         let before = rules.clone();
         if rules.of(&name) > 0 {

@@ -176,7 +176,8 @@ impl pb::dataplane_server::Dataplane for Service {
         let Entry { dataplane, scenarios } = self.links.of(&request)?;
         let request = request.into_inner();
         self.check_instance(request.expected_instance)?;
-        let run = scenarios.run(request);
+        let named = self.links.for_scenario(&dataplane, &request.links).await?;
+        let run = scenarios.run_on(request, named);
         dataplane.patiently(run).await.map_err(Status::from)?.map(Response::new)
     }
 

@@ -6,7 +6,9 @@
 
 mod service;
 
-use owner::{Entry, Journal, Link, Made, Merged, Refusal, Request as Keyed, Scenarios, Terms};
+use owner::{
+    Entry, Journal, Link, LinkChange, Made, Merged, Refusal, Request as Keyed, Scenarios, Terms,
+};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
 use proto::linkemu::v1 as pb;
@@ -352,16 +354,20 @@ impl Instance {
         Ok((plan, state.applied(), state.remarks()))
     }
 
+    /// With its own state, journal and watchers.
+    fn copy(&self) -> Self {
+        let (journal, others) = (Journal::default(), watch::Sender::new(0));
+        let fake = FakeDataplane(Arc::new(Mutex::new(self.fake.state().clone())));
+        Self { fake, journal, others }
+    }
+
     /// Makes the changes of a request, or none.
     fn apply_links(
         changes: Vec<(Self, dp::ApplyRequest)>,
     ) -> Result<Vec<dp::ApplyResponse>, (Self, Status)> {
         // The same on copies first.
         for (link, request) in &changes {
-            let (journal, others) = (Journal::default(), watch::Sender::new(0));
-            let fake = FakeDataplane(Arc::new(Mutex::new(link.fake.state().clone())));
-            let copy = Self { fake, journal, others };
-            copy.apply(request.clone()).map_err(|status| (link.clone(), status))?;
+            link.copy().apply(request.clone()).map_err(|status| (link.clone(), status))?;
         }
         let made = changes
             .into_iter()
@@ -422,6 +428,35 @@ impl Link for Instance {
         let attempt = Attempt { expected_generation, lossy, at_ns, ..Default::default() };
         let (plan, applied, _) = self.take(&change, attempt, arrived).map_err(refusal)?;
         Ok(Made { plan, applied })
+    }
+
+    async fn apply_links(
+        changes: Vec<LinkChange<Self>>,
+        at_ns: Option<u64>,
+    ) -> Result<Vec<Made>, Refusal> {
+        let now = changes.first().map_or(0, |it| it.link.fake.now_ns());
+        tokio::time::sleep(Duration::from_nanos(at_ns.unwrap_or(0).saturating_sub(now))).await;
+        let attempt = |it: &LinkChange<Self>| Attempt {
+            expected_generation: it.expected,
+            lossy: it.lossy,
+            at_ns,
+            ..Default::default()
+        };
+        // The same on copies first.
+        for it in &changes {
+            let copy = it.link.copy();
+            copy.take(&it.change, attempt(it), now).map_err(refusal)?;
+        }
+        let mut made = Vec::new();
+        for it in &changes {
+            let (plan, applied, _) = it.link.take(&it.change, attempt(it), now).map_err(refusal)?;
+            if let Some(cause) = &it.cause {
+                let entry = owner::changed(cause, &plan, &applied);
+                it.link.journal.push(|_| entry);
+            }
+            made.push(Made { plan, applied });
+        }
+        Ok(made)
     }
 
     async fn withdraw(&self) -> Result<(), String> {

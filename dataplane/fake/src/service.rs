@@ -6,6 +6,7 @@ use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::Dataplane;
 use proto::linkemu::v1 as pb;
 use proto::{LINK_METADATA, MAIN_LINK, link_id, link_name};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::SystemTime;
 use tokio::sync::mpsc;
@@ -120,7 +121,12 @@ impl Dataplane for Service {
         request: Request<dp::RunScenarioRequest>,
     ) -> Result<Response<dp::RunScenarioResponse>, Status> {
         let lane = self.lane(&request)?;
-        lane.scenarios.run(request.into_inner()).await.map(Response::new)
+        let request = request.into_inner();
+        let mut named = BTreeMap::new();
+        for name in &request.links {
+            named.insert(name.clone(), self.named(name)?.instance);
+        }
+        lane.scenarios.run_on(request, named).await.map(Response::new)
     }
 
     async fn extend_scenario(

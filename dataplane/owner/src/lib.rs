@@ -18,7 +18,7 @@ mod watch;
 pub use change::{ChangeError, Merged, merge, subject};
 pub use journal::{Journal, Next};
 pub use keys::{Keys, Request, Reused};
-pub use scenario::{Link, Made, Refusal, Scenarios, Terms};
+pub use scenario::{Link, LinkChange, Made, Refusal, Scenarios, Terms};
 pub use status::{clip, invalid, of_link};
 pub use watch::watch;
 

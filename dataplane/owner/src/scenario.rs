@@ -17,7 +17,8 @@ mod uploads;
 use crate::{Entry, Journal, Keys, Request, Reused, stale_message};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
-use run::{Options, Progress, Run};
+use run::{Named, Options, Progress, Run};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
@@ -48,6 +49,13 @@ pub trait Link: Clone + Send + Sync + 'static {
         terms: Terms,
     ) -> impl Future<Output = Result<Made, Refusal>> + Send;
 
+    /// Applies changes of several links at one instant, or none. Resolves when they were applied, with
+    /// the results in their order. They cannot be withdrawn.
+    fn apply_links(
+        changes: Vec<LinkChange<Self>>,
+        at_ns: Option<u64>,
+    ) -> impl Future<Output = Result<Vec<Made>, Refusal>> + Send;
+
     fn withdraw(&self) -> impl Future<Output = Result<(), String>> + Send;
 
     fn current(&self) -> impl Future<Output = Result<Made, String>> + Send;
@@ -65,6 +73,19 @@ pub struct Terms {
     pub expected: Option<u64>,
     /// As in `dataplane.v1.ApplyRequest`.
     pub lossy: bool,
+}
+
+/// A change of one link among others.
+#[derive(Clone, Debug)]
+pub struct LinkChange<L> {
+    pub link: L,
+    pub change: dp::Change,
+    /// The generation that must be current.
+    pub expected: Option<u64>,
+    /// As in `dataplane.v1.ApplyRequest`.
+    pub lossy: bool,
+    /// For the event of a link other than the scenario's own.
+    pub cause: Option<dp::Cause>,
 }
 
 /// A plan that was applied.
@@ -111,6 +132,8 @@ struct Current {
     /// To the last run.
     commands: mpsc::Sender<Command>,
     source: Vec<u8>,
+    /// Names of the other links that it changes.
+    links: BTreeSet<String>,
     started: Keys<pb::ScenarioState>,
 }
 
@@ -121,7 +144,8 @@ impl<L: Link> Scenarios<L> {
         let none = pb::ScenarioPhase::None as i32;
         let (state, _) = watch::channel(pb::ScenarioState { phase: none, ..Default::default() });
         let (commands, _) = mpsc::channel(COMMANDS);
-        let current = Current { runs: 0, commands, source: Vec::new(), started: Keys::new(KEYS) };
+        let (source, links, started) = (Vec::new(), BTreeSet::new(), Keys::new(KEYS));
+        let current = Current { runs: 0, commands, source, links, started };
         let (current, uploads) = (Mutex::new(current), Uploads::default());
         Self(Arc::new(Shared { link, journal, state, uploads, current }))
     }
@@ -169,6 +193,24 @@ impl<L: Link> Scenarios<L> {
         &self,
         request: dp::RunScenarioRequest,
     ) -> Result<dp::RunScenarioResponse, Status> {
+        self.run_on(request, BTreeMap::new()).await
+    }
+
+    /// Whether a scenario runs that changes another link.
+    pub async fn changes_link(&self, name: &str) -> bool {
+        let current = self.0.current.lock().await;
+        self.0.state.borrow().runs() && current.links.contains(name)
+    }
+
+    /// As [`Self::run`], for a scenario that changes other links, given by name.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub async fn run_on(
+        &self,
+        request: dp::RunScenarioRequest,
+        links: BTreeMap<String, L>,
+    ) -> Result<dp::RunScenarioResponse, Status> {
         let Shared { link, journal, state, uploads, .. } = &*self.0;
         let dp::RunScenarioRequest { key, fingerprint, source, .. } = request;
         let named = Request { key, fingerprint };
@@ -191,11 +233,18 @@ impl<L: Link> Scenarios<L> {
         if let Some(expected) = request.expected_generation.filter(|it| *it != generation) {
             return Err(Status::aborted(stale_message(expected, generation)));
         }
+        let names: BTreeSet<_> = links.keys().cloned().collect();
+        check_links(&request.first, &names)?;
+        let mut other_links = BTreeMap::new();
+        for (name, link) in links {
+            other_links.insert(name, Named::new(link).await.map_err(Status::unavailable)?);
+        }
         uploads.begin(request.first, request.complete)?;
         let (commands, obeyed) = mpsc::channel(COMMANDS);
         current.runs += 1;
         current.commands = commands;
         current.source = source;
+        current.links = names;
         let start_ns = link.now_ns() + run::START_NS;
         let first = pb::ScenarioState {
             phase: pb::ScenarioPhase::Running as i32,
@@ -223,6 +272,7 @@ impl<L: Link> Scenarios<L> {
             commands: obeyed,
             state: state.clone(),
             others,
+            named: other_links,
             progress: Progress::new(start_ns, &before),
             before,
         };
@@ -242,6 +292,7 @@ impl<L: Link> Scenarios<L> {
         if request.run != current.runs || !self.0.state.borrow().runs() {
             return Err(none_runs());
         }
+        check_links(&request.steps, &current.links)?;
         self.0.uploads.extend(request.steps, request.complete)?;
         self.0.state.send_modify(|_| {});
         Ok(dp::ExtendScenarioResponse { status: Some(self.status()) })
@@ -298,6 +349,23 @@ impl<L: Link> Scenarios<L> {
         }
         answered.await.map_err(|_| none_runs())
     }
+}
+
+/// Checks the links that steps name.
+fn check_links(steps: &[dp::Step], links: &BTreeSet<String>) -> Result<(), Status> {
+    for dp::Step { index, what, links: named, .. } in steps {
+        let mut once = BTreeSet::new();
+        for dp::StepLink { link, .. } in named {
+            let why = match what {
+                Some(dp::step::What::Wait(_)) => "is beside a wait: give it a step of its own",
+                _ if !links.contains(link) => "was not named at the start",
+                _ if !once.insert(link) => "is named twice: give one change of each link",
+                _ => continue,
+            };
+            return Err(Status::invalid_argument(format!("step {index}: link `{link}` {why}")));
+        }
+    }
+    Ok(())
 }
 
 fn none_runs() -> Status {

@@ -45,10 +45,11 @@ pub use catalog::{built_in, named};
 pub use limits::*;
 pub use parts::Parts;
 pub use ramp::RampError;
-pub use step::{Action, Wait};
+pub use step::{Action, Links, Wait};
 pub use timeline::{Item, Timeline};
 
 use profile::{FileError, Violations, reading};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -115,6 +116,15 @@ impl Scenario {
             if let Action::Profile(name) = action {
                 names.push(name.as_str());
             }
+        });
+        names
+    }
+
+    /// The names of the other links that it changes.
+    pub fn links(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        step::each_link(&self.step, &mut |name| {
+            names.insert(name);
         });
         names
     }

@@ -22,3 +22,7 @@ pub const TIMEOUT_NS: RangeInclusive<u64> = MS..=7 * 86_400 * S;
 pub const LABEL_CHARS: usize = 64;
 /// Bytes of a scenario's TOML.
 pub const FILE_BYTES: usize = 256 << 10;
+/// Other links that a scenario can change.
+pub const LINKS: usize = 63;
+/// Longest name of a link.
+pub const LINK_CHARS: usize = 16;

@@ -6,7 +6,7 @@ use crate::Scenario;
 use crate::limits::*;
 use crate::parts::Parts;
 use crate::ramp::{KNOBS, Knob, Law, Quantity, Ramp};
-use crate::step::{Action, Extent, Step, Wait, What, When, event_name, extent};
+use crate::step::{Action, Extent, Links, Step, Wait, What, When, each_link, event_name, extent};
 use profile::reading::{Node, Reader, describe};
 use profile::{
     DELAY_BASE_NS, DELAY_SLOT_NS, NAME_CHARS, PIPE_RATE_BPS, Part, QUEUE_LIMIT_BYTES, Rate,
@@ -14,6 +14,7 @@ use profile::{
     parse_rate, parse_size,
 };
 use proto::linkemu::v1 as pb;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub(crate) fn scenario(text: &str) -> Result<Scenario, Violations> {
         check_text(&mut found, path, text, TEXT_BYTES);
     }
     check_steps(&mut found, "", &step, true);
+    check_links(&mut found, &step);
     let extent = extent(&step);
     check_extent(&mut found, &step, extent);
     reader.merge(found);
@@ -47,13 +49,18 @@ pub(crate) fn scenario(text: &str) -> Result<Scenario, Violations> {
     Ok(Scenario { name, description, source, text, step, extent })
 }
 
+/// Whether a name begins with a letter or digit, and goes on with letters, digits and `-_.`.
+fn is_plain(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
 fn check_name(found: &mut Violations, name: &str) {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() {
         found.push("name", "missing: give the scenario a name, such as \"my-scenario\"");
     } else if name.chars().count() > NAME_CHARS {
         found.push("name", format!("longer than {NAME_CHARS} characters: shorten it"));
-    } else if !name.chars().all(allowed) || !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+    } else if !is_plain(name) {
         let message = format!(
             "{name:?} is not a name: begin with a letter or digit, go on with letters, digits and \
              -_."
@@ -93,6 +100,19 @@ fn check_steps(found: &mut Violations, path: &str, steps: &[Step], outermost: bo
             }
         }
         before = before.with(step);
+    }
+}
+
+fn check_links(found: &mut Violations, steps: &[Step]) {
+    let mut names = BTreeSet::new();
+    each_link(steps, &mut |name| {
+        names.insert(name);
+    });
+    if names.len() > LINKS {
+        found.push(
+            "step",
+            format!("{} other links are more than {LINKS}: change fewer", names.len()),
+        );
     }
 }
 
@@ -143,9 +163,9 @@ fn check_extent(found: &mut Violations, steps: &[Step], whole: Extent) {
 }
 
 fn read_step<'a>(reader: &mut Reader<'_>, node: &Node<'a>) -> Step {
-    const KEYS: [&str; 11] = [
+    const KEYS: [&str; 12] = [
         "at", "after", "label", "profile", "forward", "return", "both", "ramp", "repeat", "step",
-        "wait",
+        "wait", "links",
     ];
     reader.known(node, &KEYS);
     let has = |key: &str| node.table.contains_key(key);
@@ -177,7 +197,9 @@ fn read_step<'a>(reader: &mut Reader<'_>, node: &Node<'a>) -> Step {
     }
     let what = match given[..] {
         [] => What::One(Action::Mark),
-        ["profile"] => What::One(Action::Profile(reader.text(node, "profile"))),
+        ["profile"] | ["forward"] | ["return"] | ["both"] | ["forward", "return"] => {
+            What::One(read_change(reader, node, &given))
+        }
         ["ramp"] => reader
             .table(node, "ramp")
             .map_or(What::One(Action::Mark), |node| What::Ramp(Arc::new(read_ramp(reader, &node)))),
@@ -191,15 +213,6 @@ fn read_step<'a>(reader: &mut Reader<'_>, node: &Node<'a>) -> Step {
             }
             read_repeat(reader, node)
         }
-        ["forward"] | ["return"] | ["both"] | ["forward", "return"] => {
-            let part = |reader: &mut Reader<'_>, key: &str| -> Option<Part> {
-                reader.table(node, key).map(|node| reader.part(&node))
-            };
-            let both = part(reader, "both");
-            let forward = part(reader, "forward").or_else(|| both.clone());
-            let back = part(reader, "return").or(both);
-            What::One(Action::Patch(Arc::new(Parts { forward, back })))
-        }
         [first, second, ..] => {
             let message =
                 format!("{first} is given as well: write a step for each, the second at once");
@@ -208,12 +221,68 @@ fn read_step<'a>(reader: &mut Reader<'_>, node: &Node<'a>) -> Step {
         }
         [_] => What::One(Action::Mark),
     };
-    if let What::One(Action::Profile(name)) = &what
-        && name.is_empty()
+    if has("links")
+        && !matches!(what, What::One(Action::Mark | Action::Profile(_) | Action::Patch(_)))
     {
-        fail(reader, node, "profile", "write a profile's name, such as \"viasat2\"");
+        let message =
+            "stands beside a profile or values only: write a step of its own for the links";
+        fail(reader, node, "links", message);
     }
-    Step { when, label, what }
+    let links = if has("links") { read_links(reader, node) } else { Links::default() };
+    Step { when, label, what, links }
+}
+
+/// Reads a profile, or values of one or both directions.
+fn read_change(reader: &mut Reader<'_>, node: &Node<'_>, given: &[&str]) -> Action {
+    if given.contains(&"profile") {
+        let name = reader.text(node, "profile");
+        if name.is_empty() {
+            fail(reader, node, "profile", "write a profile's name, such as \"viasat2\"");
+        }
+        return Action::Profile(name);
+    }
+    let part = |reader: &mut Reader<'_>, key: &str| -> Option<Part> {
+        reader.table(node, key).map(|node| reader.part(&node))
+    };
+    let both = part(reader, "both");
+    let forward = part(reader, "forward").or_else(|| both.clone());
+    let back = part(reader, "return").or(both);
+    Action::Patch(Arc::new(Parts { forward, back }))
+}
+
+/// Reads the changes of other links, by the name of the link.
+fn read_links(reader: &mut Reader<'_>, node: &Node<'_>) -> Links {
+    const CHANGES: [&str; 4] = ["profile", "forward", "return", "both"];
+    let Some(links) = reader.table(node, "links") else { return Links::default() };
+    let mut read = BTreeMap::new();
+    for key in links.table.keys() {
+        let name: &str = key.get_ref();
+        if !is_plain(name) || name.len() > LINK_CHARS {
+            let message = format!(
+                "{name:?} is no link's name: write 1 to {LINK_CHARS} letters, digits and -_., the first a letter or digit"
+            );
+            reader.fail(&links.at(name), links.span.clone(), message);
+            continue;
+        }
+        let Some(link) = reader.table(&links, name) else { continue };
+        reader.known(&link, &CHANGES);
+        let given: Vec<_> =
+            CHANGES.into_iter().filter(|key| link.table.contains_key(*key)).collect();
+        match given[..] {
+            ["profile"] | ["forward"] | ["return"] | ["both"] | ["forward", "return"] => {
+                read.insert(name.to_owned(), read_change(reader, &link, &given));
+            }
+            [first, second, ..] => {
+                fail(reader, &link, second, format!("{first} is given as well: write one of both"));
+            }
+            _ => {
+                let message =
+                    "changes nothing: write a profile, or values of forward, return or both";
+                reader.fail(&link.path, link.span.clone(), message.to_owned());
+            }
+        }
+    }
+    Arc::new(read)
 }
 
 fn read_repeat<'a>(reader: &mut Reader<'_>, node: &Node<'a>) -> What {

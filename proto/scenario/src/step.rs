@@ -5,6 +5,7 @@ use crate::parts::Parts;
 use crate::ramp::Ramp;
 use profile::format_duration;
 use proto::linkemu::v1 as pb;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -23,7 +24,11 @@ pub(crate) struct Step {
     pub when: When,
     pub label: String,
     pub what: What,
+    pub links: Links,
 }
+
+/// Changes of other links at the instant of a step, by the name of the link.
+pub type Links = Arc<BTreeMap<String, Action>>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum What {
@@ -128,10 +133,21 @@ impl Extent {
 /// Shows all actions that are written, each once, in their order.
 pub(crate) fn each<'a>(steps: &'a [Step], show: &mut impl FnMut(&'a Action)) {
     for step in steps {
+        step.links.values().for_each(&mut *show);
         match &step.what {
             What::One(action) => show(action),
             What::Ramp(_) => {}
             What::Repeat { step, .. } => each(step, show),
+        }
+    }
+}
+
+/// Shows the names of all other links that steps change, some perhaps more than once.
+pub(crate) fn each_link<'a>(steps: &'a [Step], show: &mut impl FnMut(&'a str)) {
+    for step in steps {
+        step.links.keys().for_each(|name| show(name));
+        if let What::Repeat { step, .. } = &step.what {
+            each_link(step, show);
         }
     }
 }

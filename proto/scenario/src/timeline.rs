@@ -7,10 +7,11 @@
 
 use crate::Scenario;
 use crate::ramp::{Begun, Ramp, RampError};
-use crate::step::{Action, Step, What, When};
+use crate::step::{Action, Links, Step, What, When};
 use profile::Part;
 use proto::linkemu::v1 as pb;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// A step of the timeline.
@@ -23,6 +24,18 @@ pub struct Item {
     /// Label from the file; may be empty.
     pub label: String,
     pub action: Action,
+    /// Changes of other links at the same instant.
+    pub links: Links,
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let only_links = self.action == Action::Mark && !self.links.is_empty();
+        let own = (!only_links).then(|| self.action.to_string());
+        let links = self.links.iter().map(|(name, action)| format!("{name}: {action}"));
+        let words: Vec<_> = own.into_iter().chain(links).collect();
+        f.write_str(&words.join("; "))
+    }
 }
 
 /// Steps that are being gone through.
@@ -103,7 +116,7 @@ impl Timeline {
         ahead.ramps > self.ramps
     }
 
-    fn item(&mut self, at_ns: u64, label: String, action: Action) -> Item {
+    fn item(&mut self, at_ns: u64, label: String, action: Action, links: Links) -> Item {
         match &action {
             Action::Profile(name) => {
                 let profiles = Arc::clone(&self.profiles);
@@ -117,7 +130,7 @@ impl Timeline {
         }
         let index = self.index;
         self.index += 1;
-        Item { index, at_ns, label, action }
+        Item { index, at_ns, label, action, links }
     }
 
     fn ramp(&mut self) -> Option<Item> {
@@ -130,7 +143,7 @@ impl Timeline {
         if k >= ramp.steps {
             self.ramping = None;
         }
-        Some(self.item(at_ns, label, action))
+        Some(self.item(at_ns, label, action, Links::default()))
     }
 }
 
@@ -163,7 +176,9 @@ impl Iterator for Timeline {
             };
             frame.end_ns = at;
             match step.what {
-                What::One(action) => return Some(Ok(self.item(at, step.label, action))),
+                What::One(action) => {
+                    return Some(Ok(self.item(at, step.label, action, step.links)));
+                }
                 What::Ramp(ramp) => {
                     frame.end_ns = at.saturating_add(ramp.over_ns);
                     match ramp.begin(self.forward.as_ref(), self.back.as_ref()) {
@@ -223,5 +238,26 @@ fn follow(pipe: &mut Option<pb::Pipe>, part: Option<&Part>) {
             "delay.slot_ns" => pipe.delay.get_or_insert_default().slot_ns = delay().slot_ns,
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn step_has_changes_of_other_links_and_names_them() {
+        let text = "name = \"it\"\n[[step]]\nrepeat = 2\n[[step.step]]\nprofile = \"lte\"\n\
+                    links.b.both.rate = \"5 Mbit/s\"\nlinks.a.profile = \"geo-600\"\n\
+                    [[step.step]]\nafter = \"1 s\"\nlinks.a.profile = \"starlink\"\n";
+        let scenario = Scenario::from_toml(text).unwrap();
+        assert_eq!(scenario.links().into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        let mut profiles = scenario.profiles();
+        profiles.sort_unstable();
+        assert_eq!(profiles, ["geo-600", "lte", "starlink"]);
+        let items: Result<Vec<_>, _> = Timeline::new(&scenario, None, Arc::default()).collect();
+        let words: Vec<_> = items.unwrap().iter().map(ToString::to_string).collect();
+        let first = "profile lte; a: profile geo-600; b: both: rate 5 Mbit/s";
+        assert_eq!(words, [first, "a: profile starlink", first, "a: profile starlink"]);
     }
 }

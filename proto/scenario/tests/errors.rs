@@ -29,6 +29,17 @@ fn every_fault_is_named_with_its_remedy() {
             "before the end of the step before it, 2 s",
         ),
         ("[[step]]\nprofile = \"\"", "write a profile's name"),
+        ("[[step]]\nlinks.lab1 = {}", "changes nothing: write a profile"),
+        ("[[step]]\nlinks.lab1.ramp = {}", "ramp"),
+        ("[[step]]\nlinks.\"a/b\".profile = \"lte\"", "\"a/b\" is no link's name"),
+        (
+            "[[step]]\nlinks.a.profile = \"lte\"\nlinks.a.both.rate = \"down\"",
+            "profile is given as well",
+        ),
+        (
+            "[[step]]\nwait = { event = \"link_changed\", timeout = \"1 s\" }\nlinks.a.profile = \"lte\"",
+            "a step of its own",
+        ),
         ("[[step]]\nlabel = \"a\\u001bb\"", "control character"),
         ("[[step]]\nrepeat = 0", "no number of times"),
         ("[[step]]\nrepeat = 3", "missing: write step"),

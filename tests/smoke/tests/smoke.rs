@@ -72,6 +72,7 @@ const TESTS: &[Test] = tests! {
     Once RealTime Programs pairs::hairpin_pair_exchanges_vlans,
     Once RealTime Programs chain::access_links_share_backbone_by_weight,
     Both RealTime Programs multipath::mptcp_adds_up_links_and_survives_one,
+    Once RealTime Programs handover::scenario_swaps_delays_of_two_links_at_one_instant,
     Once RealTime Programs workers::two_workers_emulate_one_link,
     Once RealTime Programs model::outages_and_losses_match_core,
     OnlyLong RealTime Programs model::outages_slow_cubic_less_than_equal_loss_per_packet,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The lease of a link, its end, and the scenario that runs under it.
 
-use super::{Cause, Changing, Control, Terms, is_away, unwritten};
+use super::{Cause, Changing, Control, Terms, Visitor, is_away, unwritten};
 use crate::caller::{Caller, Role};
 use crate::leases::{Held, Leases, Now, checked, from_now, new_token, taken};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
+use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::sync::watch;
 use tonic::{Code, Status};
@@ -113,8 +114,43 @@ impl Control {
         self.0.lease_changed.subscribe()
     }
 
-    /// Stops the scenario if its caller may not change the link any longer.
+    /// Keeps the scenario of another link that changes this one.
+    pub fn visited_by(&self, visitor: Visitor) {
+        *self.0.visitor.lock().unwrap_or_else(PoisonError::into_inner) = Some(visitor);
+    }
+
+    /// Stops the scenario of another link if its caller may not change this link any longer.
+    async fn settle_visitor(&self, leases: &Leases) {
+        let visitor = self.0.visitor.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(Visitor { dataplane, run, token }) = visitor else { return };
+        let lease = Some(token).filter(|token| !token.is_empty());
+        let Err(lost) = leases.check(&Caller { lease, ..Caller::linkd() }) else { return };
+        let state = match dataplane.scenario("").await {
+            Ok(found) => found.status.and_then(|status| status.state).unwrap_or_default(),
+            Err(status) => {
+                tracing::warn!(
+                    why = status.message(),
+                    "cannot ask for the scenario of another link"
+                );
+                return;
+            }
+        };
+        if [0, state.run].contains(&run) && state.runs() {
+            let reason = format!("it lost the link `{}`: {}", self.name(), lost.message());
+            if let Err(status) = dataplane.stop_scenario(&reason, false).await
+                && status.code() != Code::FailedPrecondition
+            {
+                tracing::warn!(why = status.message(), "cannot stop the scenario yet");
+                return;
+            }
+        }
+        *self.0.visitor.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Stops the scenarios whose callers may not change the link any longer: its own, and that of
+    /// another link.
     pub async fn settle_scenario(&self, leases: &Leases) {
+        self.settle_visitor(leases).await;
         let Some(run) = self.0.saver.state().scenario else { return };
         let lease = Some(run.token).filter(|token| !token.is_empty());
         let Err(lost) = leases.check(&Caller { lease, ..Caller::linkd() }) else { return };

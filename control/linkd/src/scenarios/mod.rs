@@ -10,13 +10,14 @@ mod steps;
 pub(crate) use follow::follow;
 
 use crate::caller::Caller;
-use crate::control::{Control, is_away};
+use crate::control::{Control, Find, Visitor, is_away, lock_all};
+use crate::leases::Leases;
 use crate::named::Named;
 use crate::refusal;
 use crate::watching::Watching;
 use prost::Message;
 use proto::dataplane::v1 as dp;
-use proto::linkd::v1::{ScenarioRun, ScenarioSource};
+use proto::linkd::v1::{ScenarioLink, ScenarioRun, ScenarioSource};
 use proto::linkemu::v1 as pb;
 use scenario::{Scenario, Timeline};
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ use tonic::{Code, Status};
 const FIRST: usize = 20;
 /// Scenarios that are read and tried on paper at a time.
 const REHEARSALS: usize = 2;
+const _: () = assert!(scenario::LINK_CHARS == emu::client::MAX_NAME);
 
 /// The scenarios. Clones share them.
 #[derive(Clone)]
@@ -64,6 +66,7 @@ async fn rehearsed(
     profiles: &Arc<BTreeMap<String, pb::Profile>>,
     expected_generation: Option<u64>,
     from: &Start,
+    others: BTreeMap<String, dp::Plan>,
 ) -> Result<Timeline, Status> {
     if let Some(expected) = expected_generation.filter(|expected| *expected != from.generation) {
         return Err(Status::aborted(owner::stale_message(expected, from.generation)));
@@ -71,7 +74,7 @@ async fn rehearsed(
     let link = from.plan.profile.as_ref();
     let timeline = Timeline::new(scenario, link, Arc::clone(profiles));
     let (ahead, from, sets) = (timeline.clone(), from.plan.clone(), Arc::clone(profiles));
-    spawn_blocking(move || rehearse(ahead, from, &sets)).await.map_err(|_| untried())??;
+    spawn_blocking(move || rehearse(ahead, from, others, &sets)).await.map_err(|_| untried())??;
     Ok(timeline)
 }
 
@@ -131,8 +134,28 @@ impl Scenarios {
         std::mem::replace(&mut *place, unfinished)
     }
 
+    /// The other links that a scenario changes.
+    fn others(
+        &self,
+        find: Find<'_>,
+        scenario: &Scenario,
+    ) -> Result<BTreeMap<String, Control>, Status> {
+        let mut others = BTreeMap::new();
+        for name in scenario.links() {
+            if name == self.control.name() {
+                let message = format!(
+                    "links: `{name}` is the scenario's own link: write its change outside of `links`"
+                );
+                return Err(refusal::field("scenario", message));
+            }
+            others.insert(name.to_owned(), find(name)?);
+        }
+        Ok(others)
+    }
+
     pub async fn run(
         &self,
+        find: Find<'_>,
         caller: Caller,
         request: pb::RunScenarioRequest,
     ) -> Result<pb::RunScenarioResponse, Status> {
@@ -157,9 +180,16 @@ impl Scenarios {
             profiles.insert(name.to_owned(), self.control.named(name).await?.as_proto().clone());
         }
         let profiles = Arc::new(profiles);
+        let others = self.others(find, &scenario)?;
         if dry_run {
             let from = start(self.control.dataplane().plan().await?);
-            let timeline = rehearsed(&scenario, &profiles, expected_generation, &from).await?;
+            let mut plans = BTreeMap::new();
+            for (name, other) in &others {
+                let plan = other.dataplane().plan().await?.plan.unwrap_or_default();
+                plans.insert(name.clone(), plan);
+            }
+            let timeline =
+                rehearsed(&scenario, &profiles, expected_generation, &from, plans).await?;
             return Ok(answer(&scenario, &timeline));
         }
         if let Some(named) = &named
@@ -179,10 +209,27 @@ impl Scenarios {
                 ..answer(&scenario, &timeline)
             });
         }
-        let mut changing = self.control.changing().await;
-        changing.leases.check(&caller)?;
+        let own = self.control.name();
+        let mut all = others.clone();
+        all.insert(own.to_owned(), self.control.clone());
+        let mut locked = lock_all(&all).await;
+        let leases: Vec<_> = locked.iter().map(|(name, it)| (*name, &it.leases)).collect();
+        match &*leases {
+            [(_, leases)] => leases.check(&caller)?,
+            leases => Leases::check_links(leases, &caller)?,
+        }
+        let Some(mut changing) = locked.remove(own) else { return Err(untried()) };
         let from = start(self.control.look(&mut changing).await?);
-        let timeline = rehearsed(&scenario, &profiles, expected_generation, &from).await?;
+        let (mut plans, mut visited) = (BTreeMap::new(), Vec::new());
+        for (name, other) in &others {
+            let Some(held) = locked.get_mut(name.as_str()) else { continue };
+            let found = other.look(held).await;
+            let found = found.map_err(|status| owner::of_link(name, &status))?;
+            plans.insert(name.clone(), found.plan.unwrap_or_default());
+            let token = held.leases.token();
+            visited.push(ScenarioLink { name: name.clone(), token });
+        }
+        let timeline = rehearsed(&scenario, &profiles, expected_generation, &from, plans).await?;
         drop(rehearsal);
         let response = answer(&scenario, &timeline);
         let mut rest = timeline;
@@ -209,6 +256,7 @@ impl Scenarios {
             fingerprint: named.as_ref().map_or_else(String::new, Named::fingerprint),
             expected_instance: from.instance,
             source: if complete { Vec::new() } else { source.encode_to_vec() },
+            links: others.keys().cloned().collect(),
         };
         // The status of the run may be here before the answer.
         self.exchange(None);
@@ -218,7 +266,8 @@ impl Scenarios {
             instance: from.instance,
             name: request.name.clone(),
             who: request.who.clone(),
-            token: caller.lease.unwrap_or_default(),
+            token: changing.leases.token(),
+            links: visited,
         };
         let before = self.control.saver().state().scenario;
         self.control.saver().update(|state| state.scenario = Some(kept.clone()));
@@ -243,9 +292,20 @@ impl Scenarios {
             is_new
         });
         kept.run = state.run;
+        self.visit(&kept, &others);
         self.control.saver().update(|state| state.scenario = Some(kept));
         self.control.settle_scenario(&changing.leases).await;
         Ok(pb::RunScenarioResponse { state: Some(state), ..response })
+    }
+
+    /// Tells other links that a run changes them.
+    pub fn visit(&self, run: &ScenarioRun, others: &BTreeMap<String, Control>) {
+        for ScenarioLink { name, token } in &run.links {
+            if let Some(other) = others.get(name) {
+                let dataplane = self.control.dataplane().clone();
+                other.visited_by(Visitor { dataplane, run: run.run, token: token.clone() });
+            }
+        }
     }
 
     /// Fails unless the caller may change the link.

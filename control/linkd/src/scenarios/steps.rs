@@ -50,7 +50,7 @@ fn change(
 }
 
 fn step(item: &Item, profiles: &BTreeMap<String, pb::Profile>) -> Result<dp::Step, Violations> {
-    let Item { index, at_ns, label, action } = item;
+    let Item { index, at_ns, label, action, links } = item;
     let what = match action {
         Action::Wait(wait) => Some(What::Wait(dp::Wait {
             event: wait.event as i32,
@@ -60,8 +60,13 @@ fn step(item: &Item, profiles: &BTreeMap<String, pb::Profile>) -> Result<dp::Ste
         })),
         action => change(action, profiles)?.map(What::Change),
     };
-    let (index, at_ns, label, action) = (*index, *at_ns, label.clone(), action.to_string());
-    Ok(dp::Step { index, at_ns, label, action, what })
+    let (index, at_ns, label, action) = (*index, *at_ns, label.clone(), item.to_string());
+    let change = |(name, action): (&String, &Action)| {
+        let change = change(action, profiles)?;
+        Ok(dp::StepLink { link: name.clone(), change })
+    };
+    let links = links.iter().map(change).collect::<Result<_, Violations>>()?;
+    Ok(dp::Step { index, at_ns, label, action, what, links })
 }
 
 /// The next steps of a timeline, as many as fit into one upload, and whether they are the last
@@ -93,16 +98,18 @@ pub(super) fn upload(
 
 /// An item in words.
 pub(super) fn planned(item: &Item) -> pb::PlannedStep {
-    let Item { index, at_ns, label, action } = item;
+    let Item { index, at_ns, label, .. } = item;
     let (index, after_ns) = (*index, *at_ns);
-    pb::PlannedStep { index, after_ns, label: label.clone(), action: action.to_string() }
+    pb::PlannedStep { index, after_ns, label: label.clone(), action: item.to_string() }
 }
 
-/// Makes the first steps on paper, from a plan, so that an invalid one is reported before the
-/// scenario starts. Whether there is memory and time for each is for the dataplane to decide.
+/// Makes the first steps on paper, from the plans of the own link and of others by name, so that an
+/// invalid one is reported before the scenario starts. Whether there is memory and time for each is
+/// for the dataplane to decide.
 pub(super) fn rehearse(
     timeline: Timeline,
     mut plan: dp::Plan,
+    mut others: BTreeMap<String, dp::Plan>,
     profiles: &BTreeMap<String, pb::Profile>,
 ) -> Result<(), Status> {
     for (index, item) in timeline.take(TRIED).enumerate() {
@@ -111,19 +118,32 @@ pub(super) fn rehearse(
             refusal::field("scenario", message)
         };
         let item = item.map_err(|error| refuse(&error.to_string()))?;
-        let change = change(&item.action, profiles).map_err(|found| refuse(&found.to_string()))?;
-        let Some(change) = change else { continue };
-        plan = match owner::merge(&change, plan) {
-            Ok(merged) => merged.plan,
-            Err(error @ owner::ChangeError::NoLink) => return Err(refuse(&error.to_string())),
-            Err(owner::ChangeError::Invalid(found)) => {
-                return Err(refuse(refusal::invalid("the step", &found).message()));
-            }
-        };
-        let profile = plan.profile.as_ref();
-        if let Some(Err(found)) = profile.map(profile::validate) {
-            return Err(refuse(refusal::invalid("the step", &found).message()));
+        plan = on_paper(&item.action, plan, profiles).map_err(|why| refuse(&why))?;
+        for (name, action) in item.links.iter() {
+            let before = others.remove(name).unwrap_or_default();
+            let after = on_paper(action, before, profiles);
+            let after = after.map_err(|why| refuse(&format!("link `{name}`: {why}")))?;
+            others.insert(name.clone(), after);
         }
     }
     Ok(())
+}
+
+/// The plan after an action, or why it is not valid.
+fn on_paper(
+    action: &Action,
+    plan: dp::Plan,
+    profiles: &BTreeMap<String, pb::Profile>,
+) -> Result<dp::Plan, String> {
+    let invalid = |found| refusal::invalid("the step", &found).message().to_owned();
+    let Some(change) = change(action, profiles).map_err(|found| found.to_string())? else {
+        return Ok(plan);
+    };
+    let plan = match owner::merge(&change, plan) {
+        Ok(merged) => merged.plan,
+        Err(error @ owner::ChangeError::NoLink) => return Err(error.to_string()),
+        Err(owner::ChangeError::Invalid(found)) => return Err(invalid(found)),
+    };
+    plan.profile.as_ref().map_or(Ok(()), profile::validate).map_err(invalid)?;
+    Ok(plan)
 }

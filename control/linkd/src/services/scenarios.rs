@@ -36,12 +36,14 @@ impl scenarios_server::Scenarios for ScenarioService {
         request: Request<pb::RunScenarioRequest>,
     ) -> Result<Response<pb::RunScenarioResponse>, Status> {
         let caller = Caller::of(&request);
-        let (this, request) = (self.0.of(&request)?.scenarios, request.into_inner());
+        let (this, links) = (self.0.of(&request)?.scenarios, self.0.clone());
+        let request = request.into_inner();
         if request.dry_run {
             // It changes nothing, and ends with who asked.
-            return this.run(caller, request).await.map(Response::new);
+            let find = |name: &str| links.named(name);
+            return this.run(&find, caller, request).await.map(Response::new);
         }
-        to_its_end(async move { this.run(caller, request).await }).await
+        to_its_end(async move { this.run(&|name| links.named(name), caller, request).await }).await
     }
 
     async fn pause_scenario(

@@ -9,7 +9,13 @@ use proto::dataplane::v1 as pb;
 use tokio::sync::watch;
 use tonic::Status;
 
-use super::{Dataplane, DataplaneError, Source, Terms, utc};
+use super::apply::together::change_links;
+use super::{Dataplane, DataplaneError, LinkChange, Made, Source, Terms, TogetherError, utc};
+
+fn owned(made: Made) -> owner::Made {
+    let plan = made.plan.as_deref().cloned().unwrap_or_default();
+    owner::Made { plan, applied: made.applied }
+}
 
 impl Link for Dataplane {
     fn now_ns(&self) -> u64 {
@@ -27,13 +33,36 @@ impl Link for Dataplane {
         let at = at_ns.map(Instant);
         let terms = Terms { source: Source::Scenario, expected, lossy, ..Terms::default() };
         match self.clone().change(change, at, terms).await {
-            Ok(made) => Ok(owner::Made {
-                plan: made.plan.as_deref().cloned().unwrap_or_default(),
-                applied: made.applied,
-            }),
+            Ok(made) => Ok(owned(made)),
             Err(e @ (DataplaneError::Withdrawn | DataplaneError::Generation { .. })) => {
                 Err(Refusal::Stale(e.to_string()))
             }
+            Err(e) => Err(Refusal::Refused(Status::from(e).message().to_owned())),
+        }
+    }
+
+    async fn apply_links(
+        changes: Vec<owner::LinkChange<Self>>,
+        at_ns: Option<u64>,
+    ) -> Result<Vec<owner::Made>, Refusal> {
+        let change = |it: owner::LinkChange<Self>| {
+            let owner::LinkChange { link, change, expected, lossy, cause } = it;
+            let source = cause.map_or(Source::Scenario, Source::OtherScenario);
+            LinkChange {
+                link,
+                change,
+                terms: Terms { source, expected, lossy, ..Terms::default() },
+            }
+        };
+        let changes = changes.into_iter().map(change).collect();
+        match change_links(changes, at_ns.map(Instant)).await {
+            Ok(made) => Ok(made.into_iter().map(owned).collect()),
+            Err(
+                e @ TogetherError::Link {
+                    error: DataplaneError::Withdrawn | DataplaneError::Generation { .. },
+                    ..
+                },
+            ) => Err(Refusal::Stale(e.to_string())),
             Err(e) => Err(Refusal::Refused(Status::from(e).message().to_owned())),
         }
     }

@@ -60,6 +60,11 @@ pub enum LinksError {
         "a scenario runs on `{0}`: stop it (`linkctl --link {0} scenario stop`), and try again"
     )]
     Runs(String),
+    #[error(
+        "the scenario that runs on `{by}` changes `{name}`: stop it (`linkctl --link {by} scenario \
+         stop`), and try again"
+    )]
+    Changed { name: String, by: String },
     #[error("the rules are refused: {0}")]
     Rules(Violations),
     #[error("{}: somebody else changed the rules; look at them, then decide",
@@ -99,6 +104,7 @@ impl From<LinksError> for Status {
             | LinksError::Switch
             | LinksError::Memory { .. }
             | LinksError::Holds { .. }
+            | LinksError::Changed { .. }
             | LinksError::Runs(_) => Self::failed_precondition(error.to_string()),
         }
     }

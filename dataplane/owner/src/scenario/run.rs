@@ -10,21 +10,24 @@
 //! pending steps.
 
 mod hold;
+mod named;
 mod report;
 
 use super::{Answer, Command, Link, Made, Refusal, Terms};
 use crate::scenario::uploads::Uploads;
 use crate::{Entry, Journal, stale_message};
+pub(super) use named::Named;
+use named::{LINKS_LEAD_NS, Outcome, changed};
 use profile::format_duration;
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::step::What;
 use proto::linkemu::v1 as pb;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::{pending, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
 /// Longer than the control thread is held up on a busy machine.
@@ -68,7 +71,7 @@ enum Way {
     /// It changes nothing, and is reported at its instant.
     Mark,
     /// Resolves when the change was applied or withdrawn.
-    Change(JoinHandle<Result<Made, Refusal>>),
+    Change(JoinHandle<Result<Outcome, Refusal>>),
 }
 
 /// A scenario and everything that it needs.
@@ -81,6 +84,8 @@ pub(super) struct Run<L> {
     pub state: watch::Sender<pb::ScenarioState>,
     /// Generation of the last change by another caller.
     pub others: watch::Receiver<u64>,
+    /// The other links that it changes.
+    pub named: BTreeMap<String, Named<L>>,
     /// The link before the scenario.
     pub before: Made,
     pub progress: Progress,
@@ -142,14 +147,16 @@ impl Halt {
 }
 
 /// The answer to the first step that is handed over, if it is a change.
-async fn answered(sent: &mut VecDeque<Sent>) -> Result<Made, Refusal> {
+async fn answered(sent: &mut VecDeque<Sent>) -> Result<Outcome, Refusal> {
     match sent.front_mut() {
         Some(Sent { way: Way::Change(answer), .. }) => joined(answer).await,
         _ => pending().await,
     }
 }
 
-async fn joined(answer: &mut JoinHandle<Result<Made, Refusal>>) -> Result<Made, Refusal> {
+async fn joined(
+    answer: impl Future<Output = Result<Result<Outcome, Refusal>, JoinError>>,
+) -> Result<Outcome, Refusal> {
     answer.await.unwrap_or_else(|_| {
         Err(Refusal::Refused("the request ended without a result: please report this".to_owned()))
     })
@@ -214,6 +221,7 @@ impl<L: Link> Run<L> {
                     self.show(pb::ScenarioPhase::Running, String::new());
                 }
                 _ = self.others.changed() => self.others.mark_changed(),
+                () = changed(&mut self.named) => {}
                 answer = answered(&mut self.progress.sent) => self.take(answer).await?,
                 () = self.uploads.extended() => {}
                 () = tokio::time::sleep_until(wake) => self.pass_marks().await?,
@@ -233,6 +241,9 @@ impl<L: Link> Run<L> {
                 }
                 _ = self.others.changed() => {
                     self.others.mark_changed();
+                    self.check_others(self.options.tolerate_changes)?;
+                }
+                () = changed(&mut self.named) => {
                     self.check_others(self.options.tolerate_changes)?;
                 }
                 () = self.uploads.extended() => {}
@@ -271,45 +282,69 @@ impl<L: Link> Run<L> {
             Way::Change(_) => u64::MAX,
         });
         let next = self.uploads.next_ns().filter(|_| self.can_hand_over());
-        let next = next.map(|at_ns| self.instant_ns(at_ns).saturating_sub(LEAD_NS));
+        let next = next.map(|at_ns| self.instant_ns(at_ns).saturating_sub(self.lead_ns()));
         sent.into_iter().chain(next).min().map(|at_ns| self.instant(at_ns))
     }
 
     /// The end of a wait is not known in advance.
     fn can_hand_over(&self) -> bool {
         let sent = &self.progress.sent;
-        sent.len() < HANDED_OVER && !sent.back().is_some_and(|sent| is_wait(&sent.step))
+        let holds = |sent: &Sent| is_wait(&sent.step) || !sent.step.links.is_empty();
+        // A change of several links comes after all others, and before all later ones.
+        let alone = self.uploads.next_has_links();
+        sent.len() < HANDED_OVER && !sent.back().is_some_and(holds) && (!alone || sent.is_empty())
     }
 
-    /// Hands over the steps that are due within [`LEAD_NS`].
+    /// How long before its instant the next step is handed over.
+    fn lead_ns(&self) -> u64 {
+        if self.uploads.next_has_links() { LINKS_LEAD_NS } else { LEAD_NS }
+    }
+
+    /// Hands over the steps that are due within [`Self::lead_ns`].
     async fn hand_over(&mut self) {
         while self.can_hand_over()
             && let Some(at_ns) = self.uploads.next_ns()
-            && self.instant_ns(at_ns) <= self.link.now_ns().saturating_add(LEAD_NS)
+            && self.instant_ns(at_ns) <= self.link.now_ns().saturating_add(self.lead_ns())
             && let Some(step) = self.uploads.take()
         {
             let planned_ns = self.planned_ns(&step);
             let sent_ns = self.link.now_ns();
             let way = match &step.what {
-                Some(What::Change(change)) => self.send(change.clone(), planned_ns, sent_ns).await,
+                Some(What::Change(change)) => {
+                    self.send(&step, change.clone(), planned_ns, sent_ns).await
+                }
+                None if !step.links.is_empty() => {
+                    self.send(&step, dp::Change::default(), planned_ns, sent_ns).await
+                }
                 Some(What::Wait(_)) | None => Way::Mark,
             };
             self.progress.sent.push_back(Sent { step, planned_ns, sent_ns, way });
         }
     }
 
-    async fn send(&mut self, mut change: dp::Change, planned_ns: u64, sent_ns: u64) -> Way {
+    async fn send(
+        &mut self,
+        step: &dp::Step,
+        mut change: dp::Change,
+        planned_ns: u64,
+        sent_ns: u64,
+    ) -> Way {
         if let Some(seed) = self.options.seed {
             change.seed = Some(seed);
             change.restart |= !self.progress.seeded && self.progress.changes() == 0;
         }
+        let at_ns = planned_ns.max(sent_ns.saturating_sub(PASSED_NS));
+        if !step.links.is_empty() {
+            return self.send_links(step, change, at_ns);
+        }
         let terms = Terms {
-            at_ns: Some(planned_ns.max(sent_ns.saturating_sub(PASSED_NS))),
+            at_ns: Some(at_ns),
             expected: Some(self.progress.generation + self.progress.changes()),
             lossy: self.options.lossy,
         };
         let link = self.link.clone();
-        let mut answer = Box::pin(async move { link.apply(change, terms).await });
+        let mut answer =
+            Box::pin(async move { link.apply(change, terms).await.map(Outcome::from) });
         // Polled here first, so that the changes keep their order.
         let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
         Way::Change(tokio::spawn(async move {
@@ -321,7 +356,7 @@ impl<L: Link> Run<L> {
     }
 
     /// Takes the answer of the first step that is handed over.
-    async fn take(&mut self, answer: Result<Made, Refusal>) -> Result<(), Halt> {
+    async fn take(&mut self, answer: Result<Outcome, Refusal>) -> Result<(), Halt> {
         let Some(Sent { step, planned_ns, .. }) = self.progress.sent.pop_front() else {
             return Ok(());
         };
@@ -354,7 +389,7 @@ impl<L: Link> Run<L> {
         let current = self.link.current().await.map_err(Halt::because)?;
         self.progress.generation = current.applied.generation;
         self.progress.seed = current.plan.seed;
-        Ok(())
+        self.read_links().await
     }
 
     /// Withdraws the steps that were handed over and are not due; reports those that were applied.
@@ -402,8 +437,9 @@ impl<L: Link> Run<L> {
         Ok(())
     }
 
-    /// Ends the scenario if another caller has changed the link and that is not tolerated.
+    /// Ends the scenario if another caller has changed one of its links and that is not tolerated.
     fn check_others(&mut self, tolerate: bool) -> Result<(), Halt> {
+        self.check_links(tolerate)?;
         let changed = self.others.has_changed().unwrap_or(false);
         let current = *self.others.borrow_and_update();
         match changed && !tolerate && current > self.progress.generation {
@@ -417,7 +453,7 @@ impl<L: Link> Run<L> {
 
     /// Applies the link from before the scenario; returns the result in words.
     async fn restore(&mut self) -> String {
-        let Made { plan, applied } = &self.before;
+        let Made { plan, applied } = self.before.clone();
         let Some(profile) = plan.profile.clone() else {
             return "there was no link to return to".to_owned();
         };
@@ -434,7 +470,12 @@ impl<L: Link> Run<L> {
             expected: (!self.options.tolerate_changes).then_some(self.progress.generation),
             lossy: self.options.lossy || applied.lossy,
         };
-        match self.link.apply(change, terms).await {
+        let strict = terms.expected.is_some();
+        let restored = match self.named.is_empty() {
+            true => self.link.apply(change, terms).await,
+            false => self.restore_links(change, terms.lossy, strict).await,
+        };
+        match restored {
             Ok(made) => {
                 self.progress.generation = made.applied.generation;
                 format!("{name} is back, generation {}", self.progress.generation)

@@ -80,6 +80,11 @@ impl Uploads {
         self.kept().steps.front().map(|step| step.at_ns)
     }
 
+    /// Whether the next step changes other links too.
+    pub fn next_has_links(&self) -> bool {
+        self.kept().steps.front().is_some_and(|step| !step.links.is_empty())
+    }
+
     pub fn take(&self) -> Option<dp::Step> {
         let mut kept = self.kept();
         let step = kept.steps.pop_front()?;

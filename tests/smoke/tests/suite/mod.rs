@@ -11,6 +11,7 @@ pub mod clients;
 pub mod cubic;
 pub mod download;
 pub mod fate;
+pub mod handover;
 pub mod hostile;
 pub mod hosts;
 pub mod idle;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands to a run, and the times in which it applies no step: pauses and waits.
 
-use super::{Halt, Run};
+use super::{Halt, Run, changed};
 use crate::scenario::{Answer, Command, Link};
 use profile::format_duration;
 use proto::dataplane::v1 as dp;
@@ -62,6 +62,7 @@ impl<L: Link> Run<L> {
                     self.others.mark_changed();
                     self.check_others(tolerate)?;
                 }
+                () = changed(&mut self.named) => self.check_others(tolerate)?,
             }
         }
     }
@@ -91,6 +92,7 @@ impl<L: Link> Run<L> {
                     self.others.mark_changed();
                     self.check_others(tolerate)?;
                 }
+                () = changed(&mut self.named) => self.check_others(tolerate)?,
                 () = tokio::time::sleep_until(end) => {
                     if self.link.now_ns() < end_ns {
                         continue;

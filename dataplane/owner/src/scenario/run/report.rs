@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The reports of a run: its state, and an event for each step and each phase.
 
-use super::{LATE_NS, NEXT, Progress, Run};
+use super::{LATE_NS, NEXT, Outcome, Progress, Run};
 use crate::Entry;
 use crate::scenario::{Answer, Link, Made};
 use profile::format_duration;
@@ -17,8 +17,9 @@ fn planned(step: &dp::Step, shift_ns: u64) -> pb::PlannedStep {
 
 impl<L: Link> Run<L> {
     /// Reports a change that was applied.
-    pub(super) fn made(&mut self, step: &dp::Step, planned_ns: u64, made: &Made) {
-        let Made { plan, applied } = made;
+    pub(super) fn made(&mut self, step: &dp::Step, planned_ns: u64, made: &Outcome) {
+        let Outcome { own: Made { plan, applied }, named } = made;
+        self.made_links(named);
         self.progress.generation = applied.generation;
         self.progress.seed = plan.seed;
         self.progress.seeded = true;

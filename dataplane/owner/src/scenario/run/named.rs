@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The other links that a scenario changes.
+//!
+//! A step that names links changes them and the scenario's own link at one instant, or none. It
+//! cannot be withdrawn: it is handed over alone, [`LINKS_LEAD_NS`] before its instant.
+
+use super::{Halt, Run, Way, joined};
+use crate::scenario::{Link, LinkChange, Made, Refusal};
+use crate::stale_message;
+use proto::dataplane::v1 as dp;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::task::Poll;
+use tokio::sync::watch;
+
+/// Time to compile the plans of all links. The links accept no other change meanwhile.
+pub(super) const LINKS_LEAD_NS: u64 = 50_000_000;
+
+/// Another link that the scenario changes.
+pub(in crate::scenario) struct Named<L> {
+    link: L,
+    /// Generation of the last change by another caller.
+    others: watch::Receiver<u64>,
+    /// After the last step that was applied.
+    generation: u64,
+    /// The link before the scenario.
+    before: Made,
+}
+
+impl<L: Link> Named<L> {
+    /// A link as it is before the scenario.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn new(link: L) -> Result<Self, String> {
+        let others = link.other_changes();
+        let before = link.current().await?;
+        Ok(Self { generation: before.applied.generation, link, others, before })
+    }
+}
+
+/// A step's results: of the scenario's own link, and of others by name.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub own: Made,
+    pub named: Vec<(String, Made)>,
+}
+
+impl From<Made> for Outcome {
+    fn from(own: Made) -> Self {
+        Self { own, named: Vec::new() }
+    }
+}
+
+/// Waits for a change of a named link by another caller.
+pub(super) async fn changed<L>(named: &mut BTreeMap<String, Named<L>>) {
+    let changes = named.values_mut().map(|named| Box::pin(named.others.changed()));
+    let mut changes: Vec<_> = changes.collect();
+    poll_fn(|context| {
+        match changes.iter_mut().any(|change| change.as_mut().poll(context).is_ready()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+}
+
+impl<L: Link> Run<L> {
+    /// Hands over a change of the own link together with those of others.
+    pub(super) fn send_links(&self, step: &dp::Step, own: dp::Change, at_ns: u64) -> Way {
+        let cause = {
+            let state = self.state.borrow();
+            let what = format!("scenario {}, step {}", state.name, step.index);
+            dp::Cause { what, who: state.who.clone(), ..Default::default() }
+        };
+        let lossy = self.options.lossy;
+        let (mut names, mut changes) = (
+            Vec::new(),
+            vec![LinkChange {
+                link: self.link.clone(),
+                change: own,
+                expected: Some(self.progress.generation),
+                lossy,
+                cause: None,
+            }],
+        );
+        for dp::StepLink { link: name, change } in &step.links {
+            let Some(Named { link, generation, .. }) = self.named.get(name) else { continue };
+            names.push(name.clone());
+            changes.push(LinkChange {
+                link: link.clone(),
+                change: change.clone().unwrap_or_default(),
+                expected: Some(*generation),
+                lossy,
+                cause: Some(cause.clone()),
+            });
+        }
+        Way::Change(tokio::spawn(async move {
+            let made = L::apply_links(changes, Some(at_ns)).await?;
+            outcome(names, made)
+        }))
+    }
+
+    /// Keeps the generations of named links after a step.
+    pub(super) fn made_links(&mut self, made: &[(String, Made)]) {
+        for (name, made) in made {
+            if let Some(named) = self.named.get_mut(name) {
+                named.generation = made.applied.generation;
+            }
+        }
+    }
+
+    /// Ends the scenario if another caller has changed a named link and that is not tolerated.
+    pub(super) fn check_links(&self, tolerate: bool) -> Result<(), Halt> {
+        for (name, named) in &self.named {
+            let current = *named.others.borrow();
+            if !tolerate && current > named.generation {
+                return Err(Halt::because(format!(
+                    "link `{name}`: {}: somebody else changed it (--tolerate-changes goes on)",
+                    stale_message(named.generation, current)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn read_links(&mut self) -> Result<(), Halt> {
+        for named in self.named.values_mut() {
+            let current = named.link.current().await.map_err(Halt::because)?;
+            named.generation = current.applied.generation;
+        }
+        Ok(())
+    }
+
+    /// Applies the named links from before the scenario, with the change that restores the own link.
+    pub(super) async fn restore_links(
+        &mut self,
+        own: dp::Change,
+        lossy: bool,
+        strict: bool,
+    ) -> Result<Made, Refusal> {
+        let (link, expected) = (self.link.clone(), strict.then_some(self.progress.generation));
+        let (mut names, mut changes) =
+            (Vec::new(), vec![LinkChange { link, change: own, expected, lossy, cause: None }]);
+        let who = self.state.borrow().who.clone();
+        let cause = dp::Cause { what: "the end of a scenario".into(), who, ..Default::default() };
+        for (name, Named { link, generation, before, .. }) in &self.named {
+            let dp::Plan { profile, seed, .. } = before.plan.clone();
+            names.push(name.clone());
+            changes.push(LinkChange {
+                link: link.clone(),
+                change: dp::Change { profile, seed: Some(seed), ..Default::default() },
+                expected: strict.then_some(*generation),
+                lossy: self.options.lossy || before.applied.lossy,
+                cause: Some(cause.clone()),
+            });
+        }
+        let restored = tokio::spawn(async move {
+            let made = L::apply_links(changes, None).await?;
+            outcome(names, made)
+        });
+        let Outcome { own, named } = joined(restored).await?;
+        self.made_links(&named);
+        Ok(own)
+    }
+}
+
+fn outcome(names: Vec<String>, made: Vec<Made>) -> Result<Outcome, Refusal> {
+    let mut made = made.into_iter();
+    let own = made.next().ok_or_else(|| Refusal::Refused("no answer".to_owned()))?;
+    Ok(Outcome { own, named: names.into_iter().zip(made).collect() })
+}
