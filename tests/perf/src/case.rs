@@ -2,14 +2,17 @@
 //! The cases: frame sizes, delay, clients and profile.
 
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use compile::compile;
 use emu::plan::{PipePlan, Plan};
+use emu::rules::{Rule, Rules};
 use emu::units::{BitRate, Direction, NANOS_PER_SEC, Nanos};
 use profile::Catalog;
 use proto::dataplane::v1 as pb;
 
 use crate::error::Error;
+use crate::generator::clients;
 use crate::pace::WIRE_OVERHEAD;
 use crate::sizes::Sizes;
 
@@ -29,7 +32,7 @@ pub enum Profile {
     /// `viasat2-pings` at the rate of the load, which the clients share, so that queue, random drop,
     /// shaper, channel and delay line all work and the queue drops nothing.
     Full,
-    /// `viasat2-pings` as it is, each client loaded to 90 % of its rate.
+    /// `viasat2-pings` as it is, with a shorter delay at most; each client loaded to 90 % of its rate.
     Viasat2,
 }
 
@@ -44,6 +47,10 @@ pub struct Case {
     pub both: bool,
     /// How many links the clients are on, the same number on each; by a rule for each client.
     pub links: u32,
+    /// Whether each client has a name, by a rule of its address.
+    pub ruled: bool,
+    /// Whether all frames are captured.
+    pub captured: bool,
 }
 
 impl Case {
@@ -57,6 +64,8 @@ impl Case {
             clients,
             both: false,
             links: 1,
+            ruled: false,
+            captured: false,
         };
         match profile {
             Profile::Transparent => Self { delay: Nanos::ZERO, ..case },
@@ -129,21 +138,44 @@ impl Case {
                 pipe.rate = BitRate::bps(self.share()).into();
                 pipe.delay.base = self.delay;
             }
-            Profile::Viasat2 => plan = viasat2()?,
+            Profile::Viasat2 => {
+                plan = viasat2()?;
+                plan.pipes[LOADED].delay.base = self.delay;
+            }
         }
         if self.both {
             plan.pipes[Direction::Return] = plan.pipes[LOADED].clone();
         }
+        if self.ruled {
+            plan.rules = Arc::new(self.rules()?);
+        }
         Ok(plan)
+    }
+
+    fn rules(&self) -> Result<Rules, Error> {
+        let mut rules = Rules::default();
+        rules.reserved = self.clients;
+        for (n, address) in clients(self).enumerate() {
+            rules.insert(Rule::Prefix(address.into(), 32), format!("client{n}").parse()?)?;
+        }
+        Ok(rules)
     }
 }
 
+/// The plan is compiled once: the list of all cases needs it for each of them.
 fn viasat2() -> Result<Plan, Error> {
+    static PLAN: OnceLock<Plan> = OnceLock::new();
+    if let Some(plan) = PLAN.get() {
+        return Ok(plan.clone());
+    }
     let catalog = Catalog::built_in();
     let profile = catalog.get("viasat2-pings").ok_or(Error::Profile { name: "viasat2-pings" })?;
-    let plan =
-        pb::Plan { profile: Some(profile.as_proto().clone()), seed: SEED, ..pb::Plan::default() };
-    Ok(compile(&plan)?)
+    let plan = compile(&pb::Plan {
+        profile: Some(profile.as_proto().clone()),
+        seed: SEED,
+        ..pb::Plan::default()
+    })?;
+    Ok(PLAN.get_or_init(|| plan).clone())
 }
 
 impl fmt::Display for Profile {
@@ -164,7 +196,11 @@ impl fmt::Display for Case {
         if self.both {
             f.write_str("-both")?;
         }
-        if self.links > 1 { write!(f, "-{}links", self.links) } else { Ok(()) }
+        if self.links > 1 {
+            write!(f, "-{}links", self.links)?;
+        }
+        let extras = [(self.ruled, "-ruled"), (self.captured, "-captured")];
+        extras.iter().filter(|(is, _)| *is).try_for_each(|(_, name)| f.write_str(name))
     }
 }
 

@@ -12,7 +12,9 @@ use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Label;
 use emu::links::{Board, MAIN};
 use emu::rules::Rule;
-use emu::units::{Direction, Instant};
+use emu::units::{ByDirection, Direction, Instant};
+use worker::capture::copies::{Copies, rings};
+use worker::capture::{Capture, Selection};
 use worker::clock::{Clock, VirtualClock};
 use worker::command::{Handle, Report, channel};
 use worker::dpdk_io::{DpdkIo, PortQueues, Source};
@@ -23,6 +25,12 @@ use crate::case::Case;
 use crate::error::Error;
 use crate::generator::{Feed, clients, resolve};
 use crate::stand::{Bench, Stand};
+
+/// Bytes of a frame that are captured.
+const SNAPLEN: usize = 128;
+/// Frames between two readings of the copies; each has two, and some more are dropped or marked.
+const CAPTURED: u64 = 1 << 16;
+const COPIES: usize = 4 * CAPTURED as usize;
 
 /// The bare loop: receive, generate, send.
 #[derive(Debug)]
@@ -65,6 +73,8 @@ pub struct Ours {
     pub handle: Handle,
     clock: VirtualClock,
     links: usize,
+    /// The reader of the capture, if there is one.
+    copies: Option<Copies>,
     report: Report,
     _ports: Vec<StartedPort>,
 }
@@ -98,10 +108,20 @@ impl Ours {
         let (handle, inbox) = channel(case.clients as usize);
         let worker = Worker::new(engine, io, clock.clone(), inbox, Idle::Busy);
         let links = case.links as usize;
-        let mut ours =
-            Self { worker, handle, clock, links, report: Report::default(), _ports: ports };
+        let mut ours = Self {
+            worker,
+            handle,
+            clock,
+            links,
+            copies: None,
+            report: Report::default(),
+            _ports: ports,
+        };
         if links > 1 {
             ours.add_links(case, limits)?;
+        }
+        if case.captured {
+            ours.capture()?;
         }
         Ok(ours)
     }
@@ -135,11 +155,36 @@ impl Ours {
         Ok(())
     }
 
-    /// Receives at least `frames` frames; returns how many.
+    /// Captures the first bytes of all frames.
+    fn capture(&mut self) -> Result<(), Error> {
+        let (sink, copies) = rings(COPIES, COPIES * SNAPLEN);
+        let all = Selection::new(Vec::new(), ByDirection([true; 2]));
+        let capture = Capture::new(all, Instant::ZERO, SNAPLEN, Box::new(sink));
+        drop(self.handle.capture(Some(capture))?);
+        self.worker.turn();
+        self.copies = Some(copies);
+        Ok(())
+    }
+
+    /// Reads all copies, as the capture's own thread would.
+    fn read_copies(&mut self) {
+        let Some(copies) = &mut self.copies else { return };
+        let mut bytes = Vec::new();
+        while copies.next(&mut bytes).is_some() {
+            bytes.clear();
+        }
+    }
+
+    /// Receives at least `frames` frames; returns how many. Copies of more than [`CAPTURED`] frames
+    /// are read in between.
     pub fn run(&mut self, frames: u64) -> u64 {
         let mut n = 0;
         while n < frames {
-            n += self.worker.turn().received as u64;
+            self.read_copies();
+            let until = frames.min(n + CAPTURED);
+            while n < until {
+                n += self.worker.turn().received as u64;
+            }
         }
         n
     }
@@ -148,6 +193,7 @@ impl Ours {
     pub fn run_until(&mut self, until: Instant) {
         while self.clock.now() < until {
             self.worker.turn();
+            self.read_copies();
         }
     }
 

@@ -2,6 +2,8 @@
 //! Which cases a run has: not every combination, but each value of each property beside the
 //! others' worst.
 
+use emu::units::Nanos;
+
 use crate::case::{Case, Profile};
 use crate::sizes::Sizes;
 
@@ -53,6 +55,31 @@ pub fn cases(quick: bool, filter: Option<&str>) -> Vec<Case> {
     if found.is_empty() { with(every()) } else { found }
 }
 
+/// The cases whose instructions have a budget: short delays, which callgrind fills in seconds.
+#[must_use]
+pub fn guarded() -> Vec<Case> {
+    let full = |sizes, clients| Case::new(sizes, Profile::Full, 10, clients);
+    let smallest = Case::new(SMALL, Profile::Full, 1, 1);
+    vec![
+        Case::new(SMALL, Profile::Transparent, 0, 1),
+        Case::new(SMALL, Profile::Transparent, 0, 10_000),
+        Case::new(SMALL, Profile::DelayOnly, 1, 1),
+        smallest,
+        Case { both: true, ..smallest },
+        full(SMALL, 10_000),
+        full(Sizes::Fixed(512), 1),
+        full(Sizes::Fixed(1518), 1),
+        full(Sizes::Imix, 1),
+        Case {
+            delay: Nanos::from_millis(10),
+            ..Case::new(Sizes::Fixed(1518), Profile::Viasat2, 0, 1)
+        },
+        Case { delay: Nanos::from_millis(1), ..on_links(64) },
+        Case { ruled: true, ..full(SMALL, 10_000) },
+        Case { captured: true, ..smallest },
+    ]
+}
+
 /// A thousand clients on so many links.
 fn on_links(links: u32) -> Case {
     Case { links, ..Case::new(SMALL, Profile::Full, 300, 1_024) }
@@ -99,6 +126,7 @@ fn every() -> Vec<Case> {
     }
     cases.extend(cases.clone().into_iter().map(|case| Case { both: true, ..case }));
     cases.extend([1, 2, 64, 1_024].map(on_links));
+    cases.extend(guarded());
     cases.sort();
     cases.dedup();
     cases
