@@ -16,12 +16,15 @@ BENCH_ARGS ?=
 # Arguments for the test programs of a suite, for example a filter by name.
 export TEST_ARGS ?=
 BASE ?=
+# Of `make budget`: why the budget changes, and the cases, all by default.
+export REASON ?=
+CASE ?=
 # Of `make repro`: the studies, and further arguments, for example --short.
 STUDY ?= sat20
 REPRO_ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup build demo bench repro deb test soak $(SUITES) lint install clean
+.PHONY: help setup build demo bench budget repro deb test soak $(SUITES) lint install clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +71,15 @@ hw: ## DPDK's drivers for real NICs, in a QEMU guest (as root)
 package: ## Packages and services on a Debian system (as root)
 $(SUITES):
 	@scripts/test.sh $@
+
+budget: ## Instructions of a packet against their budget (REASON="…" records it, BASE=REV compares)
+ifeq ($(REASON)$(BASE),)
+	@scripts/test.sh $@
+else
+	@scripts/setup.sh budget
+	$(CARGO) build --release -p perf
+	$(TARGET_DIR)/release/budget $(if $(BASE),--base $(BASE),--reason "$$REASON") $(CASE)
+endif
 
 lint: ## Formatting, clippy, protos, and the rules of the one build
 	@scripts/setup.sh lint

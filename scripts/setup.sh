@@ -10,6 +10,7 @@
 # Each part adds what one target needs:
 #
 #   bench    optional tools of the benchmarks, if available
+#   budget   valgrind; the budget of instructions is skipped without it
 #   deb      the tools that make Debian packages
 #   hw       QEMU, a kernel and the guest's programs below build/tools/hw; the hw suite is skipped
 #            without them

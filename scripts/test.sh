@@ -18,7 +18,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
-ALL=(unit nohuge python smoke p4 hw package)
+ALL=(unit nohuge budget python smoke p4 hw package)
 # Time limit of a suite, in seconds.
 LIMIT=1200
 LONG_LIMIT=7000
@@ -65,7 +65,11 @@ unit_tests() {
     cargo_test --doc -- "$@" || code=1
     return $code
 }
-export -f cargo_test unit_tests
+# Figures are of the release build.
+budget_tests() {
+    "${CARGO:-cargo}" test --release -p perf --test budget -- "$@"
+}
+export -f cargo_test unit_tests budget_tests
 
 # The command of suite $1, as the array `run`. The long form of a suite on the whole system includes
 # its short form.
@@ -73,6 +77,7 @@ command_of() {
     case "$1" in
     unit) run=(unit_tests ${long:+--ignored} "${given[@]}") ;;
     nohuge) run=(cargo_test --test nohuge --test cleanup -- ${long:+--ignored} "${given[@]}") ;;
+    budget) run=(budget_tests "${given[@]}") ;;
     python) run=(control/python/check.sh -v ${long:+-m soak} "${given[@]}") ;;
     *) run=(cargo_test --test "$1" -- ${long:+--include-ignored} "${given[@]}") ;;
     esac
@@ -173,7 +178,9 @@ step set-up scripts/setup.sh
 setup_log=$out/set-up.log
 scripts/setup.sh ${parts+"${parts[@]}"} >"$setup_log" 2>&1 &
 pid=$!
-step build scripts/cargo.sh test --workspace --no-run
+[[ ${suites[*]} == budget ]] || step build scripts/cargo.sh test --workspace --no-run
+[[ " ${suites[*]} " != *" budget "* ]] ||
+    step release scripts/cargo.sh test --release -p perf --test budget --no-run
 step parts eval 'wait "$pid" || { cat "$setup_log"; false; }'
 pid=
 cat "$setup_log"

@@ -59,6 +59,9 @@ const FIXED: u32 = 2;
 /// The pipe has to be looked up.
 const UNKNOWN: u32 = u32::MAX;
 
+/// Bytes of a pipe in an engine, of which each client has two; without what is behind pointers.
+pub const PIPE_BYTES: usize = size_of::<Slot>();
+
 /// One client's path in one direction, and the engine's record of it.
 #[derive(Debug)]
 #[repr(C, align(64))]

@@ -47,6 +47,9 @@ const AT_ONCE: u32 = 256;
 /// Frames that an arrival lets leave at most, from a queue with an AQM that drops from its head.
 const AT_ARRIVAL: u32 = 16;
 
+/// Bytes behind a pipe's pointer to fields that few frames touch.
+pub const COLD_BYTES: usize = size_of::<Cold>();
+
 /// Fields that few frames touch.
 #[derive(Debug)]
 struct Cold {

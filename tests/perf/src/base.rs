@@ -79,17 +79,7 @@ pub fn compare(
     also: &[&str],
     mut say: impl FnMut(&str),
 ) -> Result<Against, BaseError> {
-    if revision.is_empty() {
-        return Err(BaseError::None);
-    }
-    let commit = git(&["rev-parse", "--short", &format!("{revision}^{{commit}}")]);
-    if commit.is_empty() {
-        return Err(BaseError::Unknown(revision.to_owned()));
-    }
-    if git(&["cat-file", "-t", &format!("{commit}:tests/perf/Cargo.toml")]) != "blob" {
-        return Err(BaseError::NoBench(commit));
-    }
-    let base = build(&commit, &mut say)?;
+    let (commit, base) = program(revision, &mut say)?;
     // This very program, even if its file has been replaced meanwhile.
     let here = PathBuf::from("/proc/self/exe");
     let mut compared = Vec::new();
@@ -107,7 +97,25 @@ pub fn compare(
     Ok(Against { base: commit, cases: compared })
 }
 
-/// The base's program, built unless it was before.
+/// The short name of a commit, and its `bench`, which is built unless it was before.
+///
+/// # Errors
+/// If there is no such commit, or it cannot be built.
+pub fn program(revision: &str, say: &mut impl FnMut(&str)) -> Result<(String, PathBuf), BaseError> {
+    if revision.is_empty() {
+        return Err(BaseError::None);
+    }
+    let commit = git(&["rev-parse", "--short", &format!("{revision}^{{commit}}")]);
+    if commit.is_empty() {
+        return Err(BaseError::Unknown(revision.to_owned()));
+    }
+    if git(&["cat-file", "-t", &format!("{commit}:tests/perf/Cargo.toml")]) != "blob" {
+        return Err(BaseError::NoBench(commit));
+    }
+    let program = build(&commit, say)?;
+    Ok((commit, program))
+}
+
 fn build(commit: &str, say: &mut impl FnMut(&str)) -> Result<PathBuf, BaseError> {
     let top = PathBuf::from(git(&["rev-parse", "--show-toplevel"]));
     let target =

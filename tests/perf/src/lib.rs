@@ -12,6 +12,7 @@
 //! | [`lateness`] | lateness in real time beside a bare loop's |
 //! | [`testpmd`] | the driver's own forwarder |
 //! | [`instructions`] | instructions a packet |
+//! | [`budget`] | instructions and state, against what they may be |
 //! | [`base`] | this commit against another |
 //!
 //! Method and results: docs/performance.md.
@@ -20,6 +21,7 @@
 
 pub mod arguments;
 pub mod base;
+pub mod budget;
 pub mod case;
 pub mod change;
 pub mod contender;
@@ -32,6 +34,7 @@ pub mod instructions;
 pub mod lateness;
 pub mod machine;
 pub mod memory;
+pub mod meter;
 pub mod pace;
 pub mod progress;
 pub mod report;
@@ -43,4 +46,5 @@ pub mod spread;
 pub mod stand;
 pub mod suite;
 pub mod testpmd;
+pub mod tools;
 pub mod workers;

@@ -15,7 +15,7 @@ use crate::cost::{self, Effort};
 use crate::error::Error;
 use crate::generator::Order;
 use crate::goals;
-use crate::instructions::callgrind;
+use crate::instructions::{CallgrindError, callgrind};
 use crate::lateness;
 use crate::machine::Machine;
 use crate::memory;
@@ -257,8 +257,12 @@ impl Run<'_> {
             let case = Case::new(case, Profile::Full, 10, 1);
             self.step(&format!("callgrind: {case}"));
             let name = case.to_string();
-            let counted = callgrind(&name, "ceiling", COUNTED)
-                .and_then(|ceiling| Ok((ceiling, callgrind(&name, "ours", COUNTED)?)));
+            let count = |contender| {
+                let program = std::env::current_exe()
+                    .map_err(|error| CallgrindError::NoCount(error.to_string()))?;
+                callgrind(&program, &name, contender, COUNTED, false).map(|c| c.instructions)
+            };
+            let counted = count("ceiling").and_then(|ceiling| Ok((ceiling, count("ours")?)));
             match counted {
                 Ok((ceiling, ours)) => {
                     self.results.instructions.push(Instructions { case: name, ceiling, ours });
