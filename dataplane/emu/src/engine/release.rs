@@ -177,7 +177,7 @@ impl<B: Buffer> Engine<B> {
 
     /// Inserts a pipe into the wheel for its next deadline. It may expire earlier, and too
     /// often, which is harmless.
-    #[inline]
+    #[inline(always)]
     pub(super) fn reschedule(&mut self, id: u32) {
         if self.is_ready[id as usize] {
             return;

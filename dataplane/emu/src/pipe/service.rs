@@ -43,17 +43,33 @@ impl Pipe {
             return 0;
         }
         let mut served = self.serve_shaper(shared, t.min(self.cross_next), most);
-        while self.cross_next <= t && self.has_cross() && served < most {
-            self.cross_arrives(shared);
-            served += 1;
-            served += self.serve_shaper(shared, t.min(self.cross_next), most - served);
+        if self.cross_next <= t && self.has_cross() {
+            served = self.serve_cross(shared, t, most, served);
         }
         self.look_later();
         served
     }
 
+    /// Lets phantom frames arrive up to and including `t`, with service in between, until `most` were
+    /// served; returns the number, `served` included.
+    #[inline(never)]
+    fn serve_cross<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        t: Instant,
+        most: u32,
+        mut served: u32,
+    ) -> u32 {
+        while self.cross_next <= t && self.has_cross() && served < most {
+            self.cross_arrives(shared);
+            served += 1;
+            served += self.serve_shaper(shared, t.min(self.cross_next), most - served);
+        }
+        served
+    }
+
     /// As [`Pipe::serve`], up to the next phantom frame.
-    #[inline]
+    #[inline(always)]
     fn serve_shaper<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant, most: u32) -> u32 {
         let mut served = 0;
         while served < most {
