@@ -146,12 +146,14 @@ impl Ours {
         }
         drop(self.handle.set_board(Instant::ZERO, Arc::new(board))?);
         self.worker.turn();
+        // Turns move the clock, and frames from before the board are those of the first link.
+        let now = self.clock.now();
         let links = self.worker.links_mut();
         for address in clients(case) {
             let frame = sim::resolving(address);
-            links.arrive(Instant::ZERO, Direction::Return, None, &frame, Label::NONE);
+            links.arrive(now, Direction::Return, None, &frame, Label::NONE);
         }
-        links.release(Instant::ZERO, usize::MAX, &mut |_: Departure<'_, _>| true);
+        links.release(now, usize::MAX, &mut |_: Departure<'_, _>| true);
         Ok(())
     }
 
