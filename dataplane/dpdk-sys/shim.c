@@ -215,7 +215,9 @@ lke_mbuf_refill(struct rte_mbuf *mbuf, const uint8_t *frame, size_t len)
 	if (mbuf->nb_segs != 1 || !RTE_MBUF_DIRECT(mbuf) || rte_mbuf_refcnt_read(mbuf) != 1 ||
 	    len + RTE_PKTMBUF_HEADROOM > mbuf->buf_len)
 		return -1;
-	rte_pktmbuf_reset(mbuf);
+	/* Without flags no driver reads the fields of offloads, so they need no reset. */
+	mbuf->ol_flags = 0;
+	mbuf->data_off = RTE_PKTMBUF_HEADROOM;
 	mbuf->data_len = (uint16_t)len;
 	mbuf->pkt_len = (uint32_t)len;
 	rte_memcpy(rte_pktmbuf_mtod(mbuf, void *), frame, len);

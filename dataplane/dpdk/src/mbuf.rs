@@ -152,7 +152,7 @@ impl Mbuf {
         unsafe { dpdk_sys::lke_mbuf_push_vlan(&raw mut raw, tag) == 0 }
     }
 
-    /// Replaces the content by `frame` and resets all metadata. Returns false without a change if
+    /// Replaces the content by `frame` and clears the flags, without which no driver reads other metadata. Returns false without a change if
     /// the buffer is a chain or too small.
     #[inline]
     #[must_use]
