@@ -126,6 +126,21 @@ pub struct Shaper {
     course: Option<Box<Course>>,
     framing: Framing,
     service: Service,
+    /// The time of a frame, as computed last.
+    span: Span,
+}
+
+/// The time of a frame at a constant rate: `nanos` + `fraction` / rate nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    fraction: u64,
+    len: u32,
+    nanos: u32,
+}
+
+impl Span {
+    /// Of no frame.
+    const NONE: Self = Self { fraction: 0, len: u32::MAX, nanos: 0 };
 }
 
 impl Shaper {
@@ -133,28 +148,28 @@ impl Shaper {
     #[must_use]
     pub fn new(plan: &RatePlan, framing: Framing, at: Instant, origin: &Origin) -> Self {
         let (step, course) = run(plan, None, at, origin);
-        Self { step, course, framing, service: Service::Idle }
+        Self { step, course, framing, service: Service::Idle, span: Span::NONE }
     }
 
     /// An idle shaper with a constant rate.
     #[must_use]
     pub fn constant(rate: BitRate, framing: Framing) -> Self {
         let step = Step { rate, until: Instant::MAX };
-        Self { step, course: None, framing, service: Service::Idle }
+        Self { step, course: None, framing, service: Service::Idle, span: Span::NONE }
     }
 
     /// Whether no frame is in service.
     #[must_use]
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.service == Service::Idle
+        matches!(self.service, Service::Idle)
     }
 
     /// Whether everything leaves at once.
     #[inline]
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
-        self.step.rate == BitRate::Unlimited
+        matches!(self.step.rate, BitRate::Unlimited)
     }
 
     /// The rate at which the frame in service ends, or, without one, the rate at `at`; none
@@ -245,7 +260,7 @@ impl Shaper {
     /// frame on, the rate from this instant. An unchanged process continues.
     pub fn replan(&mut self, plan: &RatePlan, framing: Framing, at: Instant, origin: &Origin) {
         self.exchange(at, |s| {
-            s.framing = framing;
+            (s.framing, s.span) = (framing, Span::NONE);
             (s.step, s.course) = run(plan, s.course.take(), at, origin);
         });
     }
@@ -289,10 +304,32 @@ impl Shaper {
         Some(work.saturating_add(fraction))
     }
 
+    /// Begins a frame of `len` bytes at `at` + `fraction` / rate nanoseconds.
     #[inline]
     fn serve(&mut self, at: Instant, fraction: u64, len: u32) {
-        let bits = self.framing.bytes(len).saturating_mul(8);
-        self.spend(at, bits.saturating_mul(NANOS_PER_SEC).saturating_add(fraction));
+        match self.step.rate {
+            BitRate::PerSec(rate) if self.span.len == len => {
+                let carried = self.span.fraction + fraction;
+                let whole = carried >= rate.get();
+                let nanos = u64::from(self.span.nanos) + u64::from(whole);
+                let at = Instant(at.0.saturating_add(nanos));
+                let fraction = if whole { carried - rate.get() } else { carried };
+                self.service = Service::Busy { at, fraction };
+            }
+            _ => self.serve_another(at, fraction, len),
+        }
+    }
+
+    /// As [`Shaper::serve`], for a frame of another length than the one before.
+    #[inline(never)]
+    fn serve_another(&mut self, at: Instant, fraction: u64, len: u32) {
+        let work = self.framing.bytes(len).saturating_mul(WORK_OF_BYTE);
+        if let (None, BitRate::PerSec(rate)) = (&self.course, self.step.rate)
+            && let Ok(nanos) = u32::try_from(work / rate.get())
+        {
+            self.span = Span { fraction: work % rate.get(), len, nanos };
+        }
+        self.spend(at, work.saturating_add(fraction));
     }
 
     /// Begins `work` at `at`, which is in the step that the shaper is in.
