@@ -152,8 +152,8 @@ impl Mbuf {
         unsafe { dpdk_sys::lke_mbuf_push_vlan(&raw mut raw, tag) == 0 }
     }
 
-    /// Replaces the content by `frame` and clears the flags, without which no driver reads other metadata. Returns false without a change if
-    /// the buffer is a chain or too small.
+    /// Replaces the content by `frame` and clears the flags, without which no driver reads other
+    /// metadata. Returns false without a change if the buffer is a chain or too small.
     #[inline]
     #[must_use]
     pub fn refill(&mut self, frame: &[u8]) -> bool {

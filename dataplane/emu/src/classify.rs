@@ -80,6 +80,22 @@ pub fn payload(frame: &[u8]) -> (Option<u16>, usize) {
     (ethertype, at + 2)
 }
 
+/// The address on the satellite side of a frame that holds a whole IPv4 packet, without VLAN tags and
+/// without options; none of any other frame. The address may not be that of one host.
+#[inline]
+pub(crate) fn plain_v4(frame: &[u8], direction: Direction) -> Option<u32> {
+    const HEADERS: usize = ETHERNET + 20;
+    let headers = frame.first_chunk::<HEADERS>()?;
+    let be16 = |at: usize| u16::from_be_bytes([headers[at], headers[at + 1]]);
+    let total = usize::from(be16(ETHERNET + 2));
+    let is_plain = be16(ETHERNET - 2) == IPV4 && headers[ETHERNET] == 0x45;
+    if !is_plain || total < HEADERS - ETHERNET || total > frame.len() - ETHERNET {
+        return None;
+    }
+    let at = if direction == Direction::Forward { HEADERS - 4 } else { HEADERS - 8 };
+    headers[at..].first_chunk().map(|address| u32::from_be_bytes(*address))
+}
+
 #[inline]
 fn ipv4(p: &[u8], direction: Direction) -> Class {
     let Some(&[first, ..]) = p.first_chunk::<20>() else {

@@ -16,14 +16,15 @@ mod release;
 mod report;
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use crate::beam::{Beams, MAX_BEAMS};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, NoBuffer};
-use crate::memory::advise_large_pages;
+use crate::memory::{LINE, advise_large_pages};
 use crate::observe::Observer;
-use crate::pipe::{Pipe, Shared};
+use crate::pipe::{HOT, Pipe, Shared};
 use crate::plan::{PipePlan, Plan};
 use crate::rng::StreamKey;
 use crate::rules::Rules;
@@ -49,6 +50,8 @@ const SERVED: u32 = 1024;
 const SETTLED: u32 = 16;
 /// Cache lines of a pipe that a release touches.
 const RELEASE_LINES: usize = 2;
+/// Cache lines of a slot that an arrival touches.
+const ARRIVAL_LINES: usize = (offset_of!(Slot, pipe) + HOT).div_ceil(LINE);
 /// Frames of a burst that are classified before the first of them is enqueued.
 const BURST: usize = 64;
 

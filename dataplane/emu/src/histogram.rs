@@ -10,9 +10,11 @@ use crate::units::Nanos;
 /// Counts of durations. The first of the `N` buckets has those up to and including 2^`FIRST` ns,
 /// each further one those up to twice as long, and the last all that are longer still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Histogram<const FIRST: u32, const N: usize> {
-    counts: [u64; N],
+    /// Before the counts, in the line of the lowest ones.
     sum: u64,
+    counts: [u64; N],
 }
 
 /// Bounds of the time in the queue: 262 µs, 524 µs, … 4.3 s, longer.
@@ -22,7 +24,7 @@ pub type Lateness = Histogram<10, 26>;
 
 impl<const FIRST: u32, const N: usize> Default for Histogram<FIRST, N> {
     fn default() -> Self {
-        Self { counts: [0; N], sum: 0 }
+        Self { sum: 0, counts: [0; N] }
     }
 }
 

@@ -8,37 +8,44 @@
 /// Bytes in a line of the cache.
 pub const LINE: usize = 64;
 
-/// Hints that `data[at]` will be used soon; does nothing if there is no such element.
+/// Hints that the `LEN` bytes from `data[at]` on will be used soon; does nothing if there are fewer.
 #[inline]
-pub fn prefetch<T>(data: &[T], at: usize) {
+pub fn prefetch_bytes<const LEN: usize>(data: &[u8], at: usize) {
     #[cfg(target_arch = "x86_64")]
-    if let Some(place) = data.get(at) {
+    if let Some(place) = data.get(at..).and_then(<[u8]>::first_chunk::<LEN>) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint, without effect on memory, of a place that is there.
+        let start: *const i8 = place.as_ptr().cast();
+        const { assert!(LEN > LINE && LEN <= 2 * LINE, "three lines at most") };
+        // SAFETY: hints, without effect on memory, of places that are there.
         unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
+            _mm_prefetch::<_MM_HINT_T0>(start);
+            _mm_prefetch::<_MM_HINT_T0>(start.add(LINE));
+            _mm_prefetch::<_MM_HINT_T0>(start.add(LEN - 1));
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (data, at);
 }
 
-/// Hints that the first `lines` lines of `data[at]` will be used soon, or all that it has.
+/// Hints that the first `LINES` lines of `data[at]` will be used soon.
 #[inline]
-pub fn prefetch_lines<T>(data: &[T], at: usize, lines: usize) {
+pub fn prefetch_lines<T, const LINES: usize>(data: &[T], at: usize) {
+    const { assert!(LINES * LINE <= size_of::<T>(), "within an element") };
     #[cfg(target_arch = "x86_64")]
     if let Some(place) = data.get(at) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let start: *const i8 = std::ptr::from_ref(place).cast();
-        for line in 0..size_of::<T>().div_ceil(LINE).min(lines) {
+        let mut line = 0;
+        while line < LINES {
             // SAFETY: a hint, without effect on memory; the address is within the element.
             unsafe {
                 _mm_prefetch::<_MM_HINT_T0>(start.add(line * LINE));
             }
+            line += 1;
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (data, at, lines);
+    let _ = (data, at);
 }
 
 /// Asks the system for large pages under what `data` has room for, so that far fewer

@@ -35,6 +35,7 @@ use crate::shaper::{Origin, Shaper};
 use crate::stats::{Count, DropReason, PipeStats};
 use crate::store::{Fifo, Store};
 use crate::units::{Direction, Instant, Probability};
+use std::mem::offset_of;
 
 use beamed::Stage;
 
@@ -110,6 +111,9 @@ pub struct Shared<B> {
     pub observer: Option<Box<dyn Observer>>,
 }
 
+/// Bytes at the start of a pipe that a frame touches: up to the first counters of the time in the queue.
+pub const HOT: usize = offset_of!(Pipe, queue_delay) + 64;
+
 /// A pipe. Fields that a release touches come first, then those of an arrival: with thousands
 /// of pipes each cache line is a wait for memory.
 #[derive(Debug)]
@@ -133,6 +137,9 @@ pub struct Pipe {
     /// Up to this many bytes in the queue every frame is admitted.
     admitted: u64,
     extras: Extras,
+    /// Whether it has none of what most pipes do not have: no extras, beam, MTU, observer or
+    /// phantom frames, and no frame is held back. Then frames pass it in runs.
+    plain: bool,
     /// Whether the frame in service has left and the AQM has yet to finish with those
     /// behind it.
     choosing: bool,
@@ -151,8 +158,8 @@ pub struct Pipe {
     channel: Channel,
     delay: Delay,
     cold: Box<Cold>,
-    lateness: Lateness,
     queue_delay: QueueDelay,
+    lateness: Lateness,
 }
 
 impl Pipe {
@@ -193,6 +200,7 @@ impl Pipe {
         let mut pipe = Self {
             admitted: plan.queue.admits_up_to(),
             extras: Extras::of(plan),
+            plain: false,
             choosing: false,
             in_beam: false,
             observed: false,
@@ -218,7 +226,25 @@ impl Pipe {
         };
         pipe.set_cross(plan, key, at);
         pipe.look_later();
+        pipe.look_for_special();
         pipe
+    }
+
+    /// Decides whether it is plain. To be called after each change of what that depends on.
+    fn look_for_special(&mut self) {
+        let Extras { watched, duplicates, corrupts, reorders, .. } = self.extras;
+        let is_extra = watched || duplicates || corrupts || reorders;
+        let is_observed = self.observed || self.reports_schedule;
+        let holds_back = self.aside_due != Instant::MAX;
+        let is_special = is_extra || is_observed || holds_back || self.in_beam || self.has_cross();
+        self.plain = !is_special && self.unchecked == u16::MAX;
+    }
+
+    /// Whether frames pass it in runs.
+    #[inline]
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// The accounts as of the last instant to which the pipe was advanced.

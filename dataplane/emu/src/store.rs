@@ -36,9 +36,9 @@ use crate::frame::{Buffer, NoBuffer};
 use crate::tag::MAX_TAG;
 
 pub use ahead::Ahead;
-pub use fifo::{Fifo, Head, Held};
+pub use fifo::{Fifo, Head, Held, Queued};
 pub use record::Place;
-use record::{Cursor, after, flag, size, tag_len};
+use record::{Cursor, after, flag, is_plain, size, tag_len};
 
 /// Bytes in a segment. Small, because each pipe has begun one at either end.
 pub const SEGMENT: u32 = 4096;

@@ -5,6 +5,7 @@
 
 use std::net::Ipv4Addr;
 
+use crate::arbitrary::{self, LIMITS, Step, plan_with_beams, step};
 use crate::numbered::resolve;
 use emu::aqm::codel::CoDelPlan;
 use emu::aqm::{AqmPlan, QueuePlan};
@@ -114,6 +115,71 @@ proptest! {
         prop_assert!(a == b);
         kept.snapshot(now, false, &mut t);
         prop_assert_eq!((t.store_used, t.buffers), (0, 0));
+    }
+
+    /// Frames that arrive together have the fates that they have one by one, under any plan.
+    #[test]
+    fn burst_equals_its_frames_one_by_one(
+        first in plan_with_beams(),
+        bursts in prop::collection::vec((step(), 1_usize..70, 0_u8..4), 1..200),
+        copy_break in prop_oneof![Just(0_u32), Just(600), Just(10_000)],
+    ) {
+        // Enough memory and buffers: a frame of a burst that is lost at once gives them back only after
+        // the whole run has been stored.
+        let limits = Limits { copy_break, buffers: 14_000, memory: 256 << 20, ..LIMITS };
+        let engine = || {
+            let mut engine = Engine::<Vec<u8>>::new(limits, first.clone(), Instant::ZERO).unwrap();
+            resolve(&mut engine, Instant::ZERO, (0..3).map(|host| [10, 0, 0, host].into()));
+            engine
+        };
+        let (mut whole, mut single) = (engine(), engine());
+        let (mut a, mut b) = (arbitrary::Left::new(), arbitrary::Left::new());
+        let mut now = Instant::ZERO;
+        for (i, ((gap, step), count, mixed)) in bursts.into_iter().enumerate() {
+            now = now + Nanos(gap);
+            match step {
+                Step::Arrive { direction, client, len } => {
+                    let frames = (0..count).map(|n| {
+                        // Mostly runs of one client, sometimes with others among them.
+                        let client = if n % 4 < usize::from(mixed) { client } else { n as u8 % 7 };
+                        let client = if mixed == 0 { n as u8 / 20 } else { client };
+                        Some(arbitrary::frame(direction, client, len, (i * 100 + n) as u32))
+                    });
+                    let mut frames: Vec<_> = frames.collect();
+                    for f in frames.clone() {
+                        single.arrive_burst(now, direction, &mut [f]);
+                    }
+                    whole.arrive_burst(now, direction, &mut frames);
+                }
+                Step::Release { .. } => {
+                    arbitrary::release(&mut whole, now, usize::MAX, usize::MAX, &mut a);
+                    arbitrary::release(&mut single, now, usize::MAX, usize::MAX, &mut b);
+                }
+                Step::Apply { plan, restart } => {
+                    whole.apply(now, (*plan).clone(), i as u64, restart);
+                    single.apply(now, *plan, i as u64, restart);
+                }
+                Step::KeepUp => {
+                    whole.keep_up(now);
+                    single.keep_up(now);
+                }
+            }
+        }
+        let (mut s, mut t) = (Snapshot::default(), Snapshot::default());
+        whole.snapshot(now, false, &mut s);
+        single.snapshot(now, false, &mut t);
+        for snapshot in [&mut s, &mut t] {
+            // How late frames left depends on the order of releases.
+            snapshot.lateness = Default::default();
+            for pipe in snapshot.clients.iter_mut().flat_map(|client| &mut client.pipes.0) {
+                pipe.lateness = Default::default();
+            }
+        }
+        prop_assert_eq!(&s, &t);
+        for left in [&mut a, &mut b] {
+            left.sort();
+        }
+        prop_assert!(a == b);
     }
 
     /// Hundreds of clients take a change over several turns; each of them as of its instant.

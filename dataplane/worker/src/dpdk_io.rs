@@ -237,6 +237,7 @@ impl<S: Source> PacketIo for DpdkIo<S> {
         n
     }
 
+    #[inline]
     fn transmit(&mut self, departure: Departure<'_, Mbuf>) -> bool {
         let (queue, stage) = &mut self.egress[departure.direction];
         if stage.is_full() {

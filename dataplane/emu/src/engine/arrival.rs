@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrival: the client of a frame, and the way into its pipe.
 
-use crate::classify::{Class, ETHERNET, classify, resolved_client};
+use crate::classify::{Class, ETHERNET, classify, plain_v4, resolved_client};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, Hint, Label};
 use crate::memory::prefetch_lines;
@@ -10,7 +10,7 @@ use crate::stats::DropReason;
 use crate::tag::Tag;
 use crate::units::{Direction, Instant};
 
-use super::{BURST, BYPASS, DEFAULT, Engine, UNKNOWN, pipe_id};
+use super::{ARRIVAL_LINES, BURST, BYPASS, DEFAULT, Engine, Slot, UNKNOWN, pipe_id};
 
 impl<B: Buffer> Engine<B> {
     /// The client of a frame that belongs to `key` unless a rule decides otherwise.
@@ -85,6 +85,17 @@ impl<B: Buffer> Engine<B> {
     #[inline]
     fn is_frame(&self, frame: &[u8]) -> bool {
         (ETHERNET..=self.limits.frame as usize).contains(&frame.len())
+    }
+
+    /// The address of a frame's host, if without any rule that address is its client: the frame can be
+    /// carried, and holds a whole IPv4 packet without VLAN tags and options. Other frames may have one,
+    /// too.
+    #[inline]
+    fn plain_address(&self, direction: Direction, frame: &[u8]) -> Option<u32> {
+        if self.is_ruled || frame.len() > self.limits.frame as usize {
+            return None;
+        }
+        plain_v4(frame, direction)
     }
 
     #[inline]
@@ -201,45 +212,119 @@ impl<B: Buffer> Engine<B> {
         self.now = self.now.max(at);
         for part in burst.chunks_mut(BURST) {
             // First the pipes, then the tails of their queues: each step prefetches for
-            // the next one. Of consecutive frames of one pipe only the first needs that.
-            let mut ids = [UNKNOWN; BURST];
-            let mut last = UNKNOWN;
-            for (id, buffer) in ids.iter_mut().zip(&*part) {
-                let Some(b) = buffer else { continue };
-                *id = self.route(direction, b.bytes(), b.label().hinted(hint));
-                if *id != last {
-                    last = *id;
-                    prefetch_lines(&self.slots, last as usize, usize::MAX);
+            // the next one.
+            let mut runs = [(UNKNOWN, 0); BURST];
+            let count = self.find_runs(direction, part, hint, &mut runs);
+            let runs = &runs[..count];
+            for (id, _) in runs {
+                if let Some(slot) = self.slots.get(*id as usize) {
+                    slot.pipe.prefetch_tail(&self.shared.store);
                 }
             }
-            last = UNKNOWN;
-            for id in &ids[..part.len()] {
-                if *id != last {
-                    last = *id;
-                    if let Some(slot) = self.slots.get(last as usize) {
-                        slot.pipe.prefetch_tail(&self.shared.store);
+            let mut rest = part;
+            let mut begin = 0;
+            for &(id, end) in runs {
+                let (run, behind) = rest.split_at_mut((end - begin) as usize);
+                (rest, begin) = (behind, end);
+                if !self.take_in_run(id, run) {
+                    for buffer in run {
+                        self.take_in_buffer(id, direction, buffer, hint);
                     }
                 }
             }
-            for (id, buffer) in ids.into_iter().zip(part) {
-                let Some(b) = buffer.as_ref() else { continue };
-                if b.bytes().len() > self.limits.copy_break as usize {
-                    let Label { hint, tag, tags_answer, pair } = b.label().hinted(hint);
-                    // The buffer that holds it may be taken.
-                    let copy;
-                    let tag = if tag.is_empty() {
-                        &[][..]
-                    } else {
-                        copy = Tag::new(tag);
-                        &*copy
-                    };
-                    let label = Label { hint, tag, tags_answer, pair };
-                    self.take_in(id, direction, Frame::Buffer(buffer), label);
-                } else {
-                    self.take_in(id, direction, Frame::Bytes(b.bytes()), b.label().hinted(hint));
+        }
+    }
+
+    /// Divides up to [`BURST`] frames into runs of consecutive ones of a pipe: writes the pipe of each run,
+    /// or [`UNKNOWN`], and the number of frames up to its end. Returns the number of runs.
+    #[inline]
+    fn find_runs(
+        &self,
+        direction: Direction,
+        burst: &[Option<B>],
+        hint: Hint,
+        runs: &mut [(u32, u32); BURST],
+    ) -> usize {
+        let has_hint = hint != Hint::None;
+        let mut count = 0;
+        // The address of the last frame, if it is all that is needed to know a client.
+        let mut address = None;
+        for (end, buffer) in (1..).zip(burst) {
+            let mut own = None;
+            let id = match buffer {
+                Some(b) => {
+                    let label = if has_hint { b.label().hinted(hint) } else { b.label() };
+                    if label.hint == Hint::None {
+                        own = self.plain_address(direction, b.bytes());
+                    }
+                    if own.is_some() && own == address {
+                        // Of the pipe of the last one.
+                        runs[count - 1].1 = end;
+                        continue;
+                    }
+                    match own.and_then(|address| self.index.get_v4(address)) {
+                        Some(client) => pipe_id(client, direction),
+                        None => self.route(direction, b.bytes(), label),
+                    }
                 }
+                None => UNKNOWN,
+            };
+            address = own;
+            if count > 0 && runs[count - 1].0 == id {
+                runs[count - 1].1 = end;
+            } else {
+                prefetch_lines::<_, ARRIVAL_LINES>(&self.slots, id as usize);
+                runs[count] = (id, end);
+                count += 1;
             }
         }
+        count
+    }
+
+    /// A frame of a burst arrives. If it is kept, its buffer is taken out.
+    fn take_in_buffer(
+        &mut self,
+        id: u32,
+        direction: Direction,
+        buffer: &mut Option<B>,
+        hint: Hint,
+    ) {
+        let Some(b) = buffer.as_ref() else { return };
+        let label = b.label().hinted(hint);
+        if b.bytes().len() <= self.limits.copy_break as usize {
+            return self.take_in(id, direction, Frame::Bytes(b.bytes()), label);
+        }
+        // The buffer that holds the tag may be taken.
+        let copy;
+        let tag = if label.tag.is_empty() {
+            &[][..]
+        } else {
+            copy = Tag::new(label.tag);
+            &*copy
+        };
+        let Label { hint, tags_answer, pair, .. } = label;
+        let label = Label { hint, tag, tags_answer, pair };
+        self.take_in(id, direction, Frame::Buffer(buffer), label);
+    }
+
+    /// Frames of one pipe arrive one after the other, if it can take them as a run.
+    #[inline]
+    fn take_in_run(&mut self, id: u32, run: &mut [Option<B>]) -> bool {
+        let tagged = |buffer: &B| !buffer.label().tag.is_empty();
+        if id == UNKNOWN
+            || id == pipe_id(BYPASS, Direction::Return)
+            || run.iter().flatten().any(tagged)
+        {
+            return false;
+        }
+        self.catch_up(id);
+        let Slot { pipe, .. } = &mut self.slots[id as usize];
+        if !pipe.is_plain() {
+            return false;
+        }
+        pipe.arrive_run(&mut self.shared, self.now, run, self.limits.copy_break);
+        self.reschedule(id);
+        true
     }
 
     #[inline]

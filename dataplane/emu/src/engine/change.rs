@@ -71,13 +71,15 @@ impl<B: Buffer> Engine<B> {
     /// Precedes every other access to a pipe.
     #[inline]
     pub(super) fn catch_up(&mut self, id: u32) {
-        self.look_for_observer(id);
+        if self.shared.observer.is_some() {
+            self.look_for_observer(id);
+        }
         if self.slots[id as usize].version != self.version {
             self.take_changes(id);
         }
     }
 
-    #[inline]
+    #[inline(never)]
     pub(super) fn look_for_observer(&mut self, id: u32) {
         if let Some(observer) = &self.shared.observer {
             let slot = &mut self.slots[id as usize];

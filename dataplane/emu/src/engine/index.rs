@@ -34,10 +34,16 @@ impl Index {
         match key {
             ClientKey::Bypass => Some(BYPASS),
             ClientKey::Default | ClientKey::Expired => Some(DEFAULT),
-            ClientKey::Ip(IpAddr::V4(a)) => self.v4.get(&a.to_bits()).copied(),
+            ClientKey::Ip(IpAddr::V4(a)) => self.get_v4(a.to_bits()),
             ClientKey::Ip(IpAddr::V6(a)) => self.v6.get(&a.to_bits()).copied(),
             ClientKey::Named(name) => self.named.get(&name).copied(),
         }
+    }
+
+    /// The client of an IPv4 address.
+    #[inline]
+    pub(super) fn get_v4(&self, address: u32) -> Option<u32> {
+        self.v4.get(&address).copied()
     }
 
     pub(super) fn insert(&mut self, key: ClientKey, id: u32) {

@@ -4,10 +4,12 @@
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, NoBuffer};
 use crate::memory::prefetch_lines;
-use crate::store::Head;
+use crate::store::Held;
 use crate::tag::Tagged;
-use crate::units::{ByDirection, Direction, Instant};
+use crate::units::{ByDirection, Direction, Instant, Nanos};
+use crate::wheel::Wheel;
 
+use super::lateness::Counted;
 use super::{Engine, LOOKS, QUANTUM, RELEASE_LINES, SERVED, SETTLED, Slot};
 
 #[derive(Debug)]
@@ -53,6 +55,52 @@ impl<B, F: FnMut(Departure<'_, B>) -> bool> Egress<B> for F {
     }
 }
 
+impl Slot {
+    /// Inserts the pipe `id`, which is not ready, into the wheel if its next deadline is before those that
+    /// the wheel knows.
+    #[inline]
+    fn schedule(&mut self, wheel: &mut Wheel, id: u32, deadline: Instant) {
+        if deadline < self.scheduled {
+            self.later = self.scheduled;
+            self.scheduled = deadline;
+            wheel.insert(id, deadline);
+        }
+    }
+}
+
+/// The way of frames to the egress in a release at `now`.
+struct Outlet {
+    now: Instant,
+    /// When frames are offered; read again after `unread` frames.
+    offered: Instant,
+    unread: usize,
+}
+
+impl Outlet {
+    /// Offers a frame. Returns when it was taken, and how late; nothing if it was refused.
+    #[inline(always)]
+    fn offer<B: Buffer>(
+        &mut self,
+        egress: &mut impl Egress<B>,
+        lateness: &mut Counted,
+        (client, direction): (ClientKey, Direction),
+        due: Instant,
+        (frame, tagged, _): Held<'_, B>,
+    ) -> Option<(Instant, Nanos)> {
+        if self.unread == 0 {
+            self.offered = egress.now(self.now).max(self.now);
+            self.unread = QUANTUM;
+        }
+        self.unread -= 1;
+        if !egress.offer(Departure { client, direction, due, frame, tagged }) {
+            return None;
+        }
+        let late = self.offered.since(due);
+        lateness.count(late);
+        Some((self.offered, late))
+    }
+}
+
 impl<B: Buffer> Engine<B> {
     /// Offers up to `budget` frames that are due at `now` to `egress`, pipe by pipe
     /// in turns of a few frames. Returns the number taken.
@@ -82,8 +130,7 @@ impl<B: Buffer> Engine<B> {
         }
         let mut sent = 0;
         let mut refused = ByDirection(Direction::BOTH.map(|d| only.is_some_and(|only| only != d)));
-        // Frames are offered at `offered`, which is read again after `unread` frames.
-        let (mut offered, mut unread) = (now, 0);
+        let mut outlet = Outlet { now, offered: now, unread: 0 };
         // Each ready pipe is visited; one with more frames is visited again while the
         // budgets last.
         let (mut looked, mut vain, mut served) = (0, 0, 0);
@@ -100,33 +147,26 @@ impl<B: Buffer> Engine<B> {
                 continue;
             }
             self.catch_up(id);
-            let Slot { client, pipe, .. } = &mut self.slots[id as usize];
+            let Self { slots, shared, lateness, ready, is_ready, wheel, .. } = self;
+            let slot = &mut slots[id as usize];
+            let Slot { client, pipe, .. } = slot;
             let turn = QUANTUM.min(budget - sent);
-            served += pipe.look(&mut self.shared, now, SERVED - served);
-            pipe.prefetch_kept(&self.shared.store, now, turn);
-            let mut n = 0;
-            while n < turn
-                && let Some(head) = pipe.due(now)
-            {
-                if unread == 0 {
-                    offered = egress.now(now).max(now);
-                    unread = QUANTUM;
-                }
-                n += 1;
-                unread -= 1;
-                let Head::Due(due) = head else {
-                    pipe.clear(&mut self.shared);
-                    continue;
-                };
-                let Some((frame, tagged, len)) = pipe.frame(&mut self.shared) else { break };
-                if !egress.offer(Departure { client: *client, direction, due, frame, tagged }) {
-                    refused[direction] = egress.is_full(direction);
-                    n -= 1;
-                    break;
-                }
-                let late = offered.since(due);
-                self.lateness.count(late);
-                pipe.sent(&mut self.shared, len, offered, late);
+            served += pipe.look(shared, now, SERVED - served);
+            if shared.store.buffers() > 0 {
+                pipe.prefetch_kept(&shared.store, now, turn);
+            }
+            let from = (*client, direction);
+            let (n, is_refused) = if pipe.is_plain() {
+                pipe.release_run(shared, now, turn, |due, held| {
+                    outlet.offer(egress, lateness, from, due, held)
+                })
+            } else {
+                pipe.release_each(shared, now, turn, &mut |due, held| {
+                    outlet.offer(egress, lateness, from, due, held)
+                })
+            };
+            if is_refused {
+                refused[direction] = egress.is_full(direction);
             }
             sent += n;
             if n > 0 {
@@ -134,17 +174,17 @@ impl<B: Buffer> Engine<B> {
             } else {
                 vain += 1;
             }
-            if pipe.deadline().is_some_and(|d| d <= now) {
-                self.ready.push_back(id);
+            let deadline = pipe.deadline().unwrap_or(Instant::MAX);
+            if deadline <= now {
+                ready.push_back(id);
                 looked += usize::from(n == 0);
             } else {
-                self.is_ready[id as usize] = false;
-                let slot = &mut self.slots[id as usize];
+                is_ready[id as usize] = false;
                 if slot.scheduled <= now {
                     slot.scheduled = if slot.later > now { slot.later } else { Instant::MAX };
                     slot.later = Instant::MAX;
                 }
-                self.reschedule(id);
+                slot.schedule(wheel, id, deadline);
             }
         }
         self.settle();
@@ -168,7 +208,7 @@ impl<B: Buffer> Engine<B> {
     #[inline]
     pub(super) fn look_ahead(&self) {
         if let Some(id) = self.ready.get(6) {
-            prefetch_lines(&self.slots, *id as usize, RELEASE_LINES);
+            prefetch_lines::<_, RELEASE_LINES>(&self.slots, *id as usize);
         }
         if let Some(id) = self.ready.get(3) {
             self.slots[*id as usize].pipe.prefetch_head(&self.shared.store);
@@ -179,16 +219,10 @@ impl<B: Buffer> Engine<B> {
     /// often, which is harmless.
     #[inline(always)]
     pub(super) fn reschedule(&mut self, id: u32) {
-        if self.is_ready[id as usize] {
-            return;
-        }
-        let slot = &mut self.slots[id as usize];
-        if let Some(t) = slot.pipe.deadline()
-            && t < slot.scheduled
-        {
-            slot.later = slot.scheduled;
-            slot.scheduled = t;
-            self.wheel.insert(id, t);
+        if !self.is_ready[id as usize] {
+            let slot = &mut self.slots[id as usize];
+            let deadline = slot.pipe.deadline().unwrap_or(Instant::MAX);
+            slot.schedule(&mut self.wheel, id, deadline);
         }
     }
 

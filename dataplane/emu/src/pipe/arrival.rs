@@ -7,7 +7,7 @@ use crate::ecn;
 use crate::frame::{Buffer, Frame, Label};
 use crate::mtu::Answer;
 use crate::observe::Event;
-use crate::stats::DropReason;
+use crate::stats::{Count, DropReason};
 use crate::units::Instant;
 
 use super::{AT_ONCE, Cold, LOOK_AFTER, Pipe, Shared};
@@ -28,6 +28,66 @@ impl Pipe {
             self.duplicate(shared, at, frame.bytes(), len, tag);
         }
         self.take_in(shared, at, frame, len, tag);
+    }
+
+    /// Frames without tags arrive at `at`, at a pipe that is plain. Those longer than `copy_break` bytes
+    /// may be kept. As [`Pipe::arrive`] for one after the other.
+    #[inline]
+    pub fn arrive_run<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        at: Instant,
+        run: &mut [Option<B>],
+        copy_break: u32,
+    ) {
+        debug_assert!(self.plain);
+        let waits = self.has_queue();
+        if waits {
+            // From here on the frame in service leaves later than `at`.
+            self.serve_until(shared, at);
+        }
+        let mut received = Count::default();
+        for slot in run {
+            let Some(len) = slot.as_ref().map(|buffer| buffer.bytes().len() as u32) else {
+                continue;
+            };
+            received.add(len);
+            let fills = u64::from(len) + if waits { self.queued } else { 0 };
+            let is_copied = len <= copy_break;
+            let mut frame = match slot {
+                Some(buffer) if is_copied => Frame::Bytes(buffer.bytes()),
+                _ => Frame::Buffer(slot),
+            };
+            if fills > self.admitted {
+                self.take_in(shared, at, frame, len, &[]);
+                continue;
+            }
+            let pushed = match &mut frame {
+                Frame::Bytes(bytes) => self.fifo.push(&mut shared.store, at, bytes, &[]),
+                Frame::Buffer(buffer) => self.fifo.keep(&mut shared.store, at, buffer, &[]),
+            };
+            if pushed.is_err() {
+                self.turn_away(shared, at, DropReason::Overload, (frame.bytes(), len), &[]);
+                continue;
+            }
+            self.held += u64::from(len);
+            self.queued += u64::from(len);
+            self.queued_max = self.queued_max.max(fills);
+            if self.shaper.is_idle() {
+                self.shaper.start(at, len);
+                if waits {
+                    // An opportunity may be at `at`.
+                    self.serve_until(shared, at);
+                }
+            }
+        }
+        self.received = self.received.plus(received);
+        if !waits {
+            // They have left already.
+            self.serve_until(shared, at);
+        } else if self.look == Instant::MAX && self.queued > u64::from(LOOK_AFTER) {
+            self.look_later();
+        }
     }
 
     /// A copy of a frame arrives before it, if the draw says so.

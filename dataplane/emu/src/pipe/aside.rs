@@ -36,6 +36,7 @@ impl Pipe {
             self.drop_queued(shared, finish, DropReason::Overload, len);
         } else if self.aside_due == Instant::MAX {
             self.aside_due = due;
+            self.look_for_special();
         }
     }
 
@@ -58,5 +59,6 @@ impl Pipe {
             Some(Head::Due(due)) => due,
             _ => Instant::MAX,
         };
+        self.look_for_special();
     }
 }

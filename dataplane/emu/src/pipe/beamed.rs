@@ -46,6 +46,7 @@ impl Pipe {
         self.choosing = false;
         self.cold.stage = Stage { ahead: self.fifo.ahead(), rate: None };
         self.look_later();
+        self.look_for_special();
     }
 
     /// From `at` on no frame waits for a beam: those that wait leave.
@@ -58,6 +59,7 @@ impl Pipe {
         self.choosing = false;
         self.cold.stage = Stage::default();
         self.look_later();
+        self.look_for_special();
     }
 
     /// Sets the rate of the beam, for AQMs that use it.
@@ -72,9 +74,9 @@ impl Pipe {
     #[inline]
     pub fn standing<B: Buffer>(&self, store: &Store<B>) -> Standing {
         if self.cold.stage.ahead.waiting() > 0
-            && let Some((len, _)) = self.fifo.queued(store)
+            && let Some(head) = self.fifo.queued(store)
         {
-            Standing::Waits(len)
+            Standing::Waits(head.len())
         } else if self.shaper.is_idle() {
             Standing::Empty
         } else {
@@ -110,11 +112,11 @@ impl Pipe {
     /// The first waiting frame has left the beam at `t`.
     #[inline]
     pub fn depart<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant) {
-        let Some((len, arrived)) = self.fifo.queued(&shared.store) else { return };
-        self.leave_queue(shared, t, len, arrived);
+        let Some(head) = self.fifo.queued(&shared.store) else { return };
+        self.leave_queue(shared, t, head);
         self.fifo.departed(&shared.store, &mut self.cold.stage.ahead);
         if self.extras.watched {
-            self.attach(t, self.fifo.queued(&shared.store).map(|(_, arrived)| arrived));
+            self.attach(t, self.fifo.queued(&shared.store).map(|head| head.arrived));
         }
     }
 
@@ -139,7 +141,7 @@ impl Pipe {
         let ahead = &self.cold.stage.ahead;
         let (frame, cursor) = match place {
             At::Shaper => (self.fifo.ahead_of(store, ahead), Some(ahead)),
-            At::Beam => (self.fifo.queued(store), None),
+            At::Beam => (self.fifo.queued(store).map(|head| (head.len(), head.arrived)), None),
         };
         let (len, arrived) = frame.filter(|(_, arrived)| *arrived < now)?;
         let behind = self.fifo.behind_either(store, cursor, now, MAX_PACKET);

@@ -52,7 +52,7 @@ impl Pipe {
             self.delay.replan(&plan.delay, key, at, start);
         }
         if self.extras.watched {
-            self.attach(at, self.fifo.queued(&shared.store).map(|(_, arrived)| arrived));
+            self.attach(at, self.fifo.queued(&shared.store).map(|head| head.arrived));
             if !self.has_queue() {
                 // There is no queue: the state of choosing from it ends.
                 self.cold.aqm.chooses(at, None);
@@ -68,6 +68,7 @@ impl Pipe {
         self.look_later();
         // Without a rate limit the queue empties from now on.
         self.serve_until(shared, at);
+        self.look_for_special();
     }
 
     /// Advances the random processes to `at`, so that a pipe that was idle for

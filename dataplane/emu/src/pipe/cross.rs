@@ -97,11 +97,12 @@ impl Pipe {
     pub fn retire<B: Buffer>(&mut self, shared: &mut Shared<B>) {
         self.stop_cross();
         while self.phantoms > 0
-            && let Some((len, _)) = self.fifo.queued(&shared.store)
+            && let Some(head) = self.fifo.queued(&shared.store)
         {
-            self.discard(shared, len);
+            self.discard(shared, head.len());
         }
         self.shaper.rest();
         self.look_later();
+        self.look_for_special();
     }
 }

@@ -94,7 +94,10 @@ impl Pipe {
 
     #[inline]
     pub fn set_scope(&mut self, scope: Scope) {
-        self.observed = scope == Scope::Everything;
-        self.reports_schedule = scope != Scope::Nothing;
+        let (observed, reports) = (scope == Scope::Everything, scope != Scope::Nothing);
+        if (self.observed, self.reports_schedule) != (observed, reports) {
+            (self.observed, self.reports_schedule) = (observed, reports);
+            self.look_for_special();
+        }
     }
 }

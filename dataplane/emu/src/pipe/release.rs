@@ -2,6 +2,7 @@
 //! Release: frames that are due at the head of the delay line, and the pipe's next deadline.
 
 use crate::frame::Buffer;
+use crate::stats::Count;
 use crate::store::{Head, Held, Store};
 use crate::units::{Instant, Nanos};
 
@@ -27,9 +28,7 @@ impl Pipe {
     }
 
     /// The head of the delay line, if it can leave at `now`.
-    #[inline]
-    #[must_use]
-    pub fn due(&self, now: Instant) -> Option<Head> {
+    fn due(&self, now: Instant) -> Option<Head> {
         if self.aside_due <= now && self.is_aside_first() {
             return Some(Head::Due(self.aside_due));
         }
@@ -47,8 +46,7 @@ impl Pipe {
 
     /// The frame at the head of the delay line; none if it was lost. It will be offered to the
     /// egress.
-    #[inline]
-    pub fn frame<'a, B: Buffer>(&self, shared: &'a mut Shared<B>) -> Option<Held<'a, B>> {
+    fn frame<'a, B: Buffer>(&self, shared: &'a mut Shared<B>) -> Option<Held<'a, B>> {
         let fifo = if self.is_aside_first() { &self.cold.aside } else { &self.fifo };
         if self.observed {
             self.observe_offer(shared, fifo);
@@ -58,8 +56,7 @@ impl Pipe {
 
     /// The frame at the head of the delay line, of `len` bytes, has been sent at `at`, `late`
     /// after it was due.
-    #[inline]
-    pub fn sent<B: Buffer>(&mut self, shared: &mut Shared<B>, len: u32, at: Instant, late: Nanos) {
+    fn sent<B: Buffer>(&mut self, shared: &mut Shared<B>, len: u32, at: Instant, late: Nanos) {
         if self.observed
             && let Some(observer) = &mut shared.observer
         {
@@ -75,9 +72,56 @@ impl Pipe {
         }
     }
 
-    /// Removes a lost frame from the head of the delay line.
-    pub fn clear<B: Buffer>(&mut self, shared: &mut Shared<B>) {
-        self.fifo.pop(&mut shared.store);
+    /// Releases frames that are due at `now`, up to `most` records, those of lost frames included, from a
+    /// pipe that is plain. `offer` gets each with its due time; it returns when the frame was taken, and how
+    /// late, or nothing if it was not. Returns the number of records, and whether a frame was refused.
+    #[inline]
+    pub fn release_run<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        now: Instant,
+        most: usize,
+        mut offer: impl FnMut(Instant, Held<'_, B>) -> Option<(Instant, Nanos)>,
+    ) -> (usize, bool) {
+        debug_assert!(self.plain);
+        let Self { fifo, lateness, .. } = self;
+        let mut sent = Count::default();
+        let released = fifo.release(&mut shared.store, now, most, |due, held| {
+            let len = held.2;
+            let Some((_, late)) = offer(due, held) else { return false };
+            lateness.count(late);
+            sent.add(len);
+            true
+        });
+        self.sent = self.sent.plus(sent);
+        self.held -= sent.bytes;
+        released
+    }
+
+    /// As [`Pipe::release_run`], from any pipe.
+    #[inline(never)]
+    pub fn release_each<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        now: Instant,
+        most: usize,
+        offer: &mut dyn FnMut(Instant, Held<'_, B>) -> Option<(Instant, Nanos)>,
+    ) -> (usize, bool) {
+        let mut n = 0;
+        while n < most
+            && let Some(head) = self.due(now)
+        {
+            n += 1;
+            let Head::Due(due) = head else {
+                self.fifo.pop(&mut shared.store);
+                continue;
+            };
+            let Some(held) = self.frame(shared) else { break };
+            let len = held.2;
+            let Some((at, late)) = offer(due, held) else { return (n - 1, true) };
+            self.sent(shared, len, at, late);
+        }
+        (n, false)
     }
 
     /// Prefetches for an arriving frame.

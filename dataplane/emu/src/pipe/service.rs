@@ -8,7 +8,7 @@ use crate::ecn;
 use crate::frame::Buffer;
 use crate::observe::Event;
 use crate::stats::DropReason;
-use crate::store::{Place, Store};
+use crate::store::{Place, Queued, Store};
 use crate::units::Instant;
 
 use super::{AT_ONCE, LOOK_AFTER, Pipe, Shared};
@@ -72,15 +72,16 @@ impl Pipe {
     #[inline(always)]
     fn serve_shaper<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant, most: u32) -> u32 {
         let mut served = 0;
+        let mut head = None;
         while served < most {
             let Some(finish) = self.shaper.finish().filter(|f| *f <= t) else { break };
             if !self.choosing {
-                let Some((len, arrived)) = self.fifo.queued(&shared.store) else {
+                let Some(leaves) = head.or_else(|| self.fifo.queued(&shared.store)) else {
                     self.shaper.rest();
                     break;
                 };
                 served += 1;
-                self.leave_queue(shared, finish, len, arrived);
+                self.leave_queue(shared, finish, leaves);
             }
             if self.extras.watched {
                 served += self.police(shared, finish, most - served);
@@ -88,8 +89,9 @@ impl Pipe {
                     break;
                 }
             }
-            match self.fifo.queued(&shared.store) {
-                Some((next, arrived)) => self.shaper.follow(next, arrived),
+            head = self.fifo.queued(&shared.store);
+            match head {
+                Some(next) => self.shaper.follow(next.len(), next.arrived),
                 None => self.shaper.rest(),
             }
         }
@@ -97,15 +99,15 @@ impl Pipe {
     }
 
     /// The frame at the head of the queue leaves it at `finish`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn leave_queue<B: Buffer>(
         &mut self,
         shared: &mut Shared<B>,
         finish: Instant,
-        len: u32,
-        arrived: Instant,
+        head: Queued,
     ) {
-        if self.is_phantom(&shared.store, self.fifo.place_queued()) {
+        let (len, arrived) = (head.len(), head.arrived);
+        if head.is_phantom() {
             return self.discard(shared, len);
         }
         self.queue_delay.count(finish.since(arrived));
@@ -125,7 +127,7 @@ impl Pipe {
                     if self.reports_schedule {
                         self.observe_schedule(shared, arrived, due, len);
                     }
-                    self.fifo.depart(&mut shared.store, Some(due));
+                    self.fifo.delay(&mut shared.store, head, due);
                 }
                 Some(by) => self.hold_back(shared, (arrived, finish), due + by, len),
             }
@@ -166,11 +168,11 @@ impl Pipe {
     /// The frame at the head of the queue at `now` as the AQM sees it, and its length. Frames that
     /// arrived after `now`, if the queue lags, are not included.
     fn candidate<B: Buffer>(&self, store: &Store<B>, now: Instant) -> Option<(Candidate, u32)> {
-        let (len, arrived) = self.fifo.queued(store).filter(|(_, arrived)| *arrived < now)?;
+        let head = self.fifo.queued(store).filter(|head| head.arrived < now)?;
         // Only AQMs that drop from the head use the bytes behind it.
         let late = self.cold.aqm.plan().drops_late();
         let behind = if late { self.fifo.behind(store, now, MAX_PACKET) } else { 0 };
-        Some((Candidate { arrived, behind }, len))
+        Some((Candidate { arrived: head.arrived, behind }, head.len()))
     }
 
     /// Lets the AQM act on frames that would enter service at `now`: chosen ones are marked, or

@@ -7,7 +7,7 @@ use crate::units::Instant;
 
 use super::{
     Cursor, Full, HEADER, KEPT, LENGTH, LOST, MAX_FRAME, NONE, PHANTOM, Place, SEGMENT, Store,
-    after, flag, size, tag_len,
+    after, flag, is_plain, size, tag_len,
 };
 
 /// The head of the delay line.
@@ -21,6 +21,28 @@ pub enum Head {
 
 /// A frame that is due, with its tag and its length.
 pub type Held<'a, B> = (Frame<'a, B>, Tagged<'a>, u32);
+
+/// What the record at the head of the queue says of its frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Queued {
+    word: u32,
+    pub arrived: Instant,
+}
+
+impl Queued {
+    /// Bytes of the frame.
+    #[inline]
+    #[must_use]
+    pub fn len(self) -> u32 {
+        self.word & LENGTH
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn is_phantom(self) -> bool {
+        self.word & PHANTOM != 0
+    }
+}
 
 /// The frames of one pipe, in order.
 #[derive(Debug)]
@@ -57,7 +79,7 @@ impl Fifo {
     /// # Errors
     /// [`Full`] if it needs segments that the store does not have, or if the frame is
     /// longer than [`MAX_FRAME`]; nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn push<B: Buffer>(
         &mut self,
         store: &mut Store<B>,
@@ -71,17 +93,12 @@ impl Fifo {
         }
         let word = len | flag(tag);
         let c = self.append(store, size(word))?;
-        store.write_header(c, at.0, word);
-        let begin = Cursor { offset: c.offset + HEADER + tag.len() as u32, ..c };
-        if begin.offset + len <= SEGMENT {
-            let (at, frame_at) = (c.at() + HEADER as usize, begin.at());
-            if !tag.is_empty() {
-                store.bytes[at..frame_at].copy_from_slice(tag);
-            }
-            store.bytes[frame_at..][..len as usize].copy_from_slice(frame);
+        if tag.is_empty() && c.offset + HEADER + len <= SEGMENT {
+            store.write_record(c, at.0, frame);
         } else {
+            store.write_header(c, at.0, word);
             store.write(Cursor { offset: c.offset + HEADER, ..c }, tag);
-            store.write(begin, frame);
+            store.write(Cursor { offset: c.offset + HEADER + tag.len() as u32, ..c }, frame);
         }
         Ok(Place(c))
     }
@@ -180,15 +197,15 @@ impl Fifo {
         Ok(c)
     }
 
-    /// The length of the frame at the head of the queue, and when it arrived.
+    /// The frame at the head of the queue.
     #[inline]
     #[must_use]
-    pub fn queued<B: Buffer>(&self, store: &Store<B>) -> Option<(u32, Instant)> {
+    pub fn queued<B: Buffer>(&self, store: &Store<B>) -> Option<Queued> {
         if self.queued == 0 {
             return None;
         }
         let (at, word) = store.header(self.middle);
-        Some((word & LENGTH, Instant(at)))
+        Some(Queued { word, arrived: Instant(at) })
     }
 
     /// Bytes in the queue behind its head that arrived before `before`: exact up to
@@ -235,6 +252,13 @@ impl Fifo {
         self.leave(store, word, fate);
     }
 
+    /// As [`Fifo::depart`], for the frame at the head of the queue, which is `queued`, with a due
+    /// time.
+    #[inline]
+    pub fn delay<B: Buffer>(&mut self, store: &mut Store<B>, queued: Queued, due: Instant) {
+        self.leave(store, queued.word, Some(due));
+    }
+
     /// Moves the frame at the head of the queue to the end of `other`, which has no queue:
     /// there it is due at `due`, here it counts as lost.
     ///
@@ -271,14 +295,14 @@ impl Fifo {
     }
 
     /// The frame at the head of the queue, with `word` in its record, enters the delay line.
-    #[inline]
+    #[inline(always)]
     fn leave<B: Buffer>(&mut self, store: &mut Store<B>, word: u32, fate: Option<Instant>) {
         let c = self.middle;
         if self.delayed == 0 {
             (self.due, self.head_lost) = (fate.unwrap_or_default(), fate.is_none());
         }
         match fate {
-            Some(due) => store.write_header(c, due.0, word),
+            Some(due) => store.write_time(c, due.0),
             None => {
                 store.write_header(c, 0, word | LOST);
                 self.lost += 1;
@@ -362,6 +386,25 @@ impl Fifo {
             return None;
         }
         let (_, word) = store.header(self.head);
+        self.framed(store, word)
+    }
+
+    /// As [`Fifo::frame`], with `word` in its record.
+    #[inline(always)]
+    fn framed<'a, B: Buffer>(&self, store: &'a mut Store<B>, word: u32) -> Option<Held<'a, B>> {
+        if is_plain(word) {
+            let frame = store.packed(self.head, word);
+            return Some((Frame::Bytes(frame), Tagged::new(frame, 0), word));
+        }
+        self.framed_specially(store, word)
+    }
+
+    #[inline(never)]
+    fn framed_specially<'a, B: Buffer>(
+        &self,
+        store: &'a mut Store<B>,
+        word: u32,
+    ) -> Option<Held<'a, B>> {
         let (tag, len) = (tag_len(word), word & LENGTH);
         let at = tag as usize;
         match (word & LOST, word & KEPT) {
@@ -384,11 +427,17 @@ impl Fifo {
     /// Takes the frame at the head of the delay line out.
     #[inline]
     pub fn pop<B: Buffer>(&mut self, store: &mut Store<B>) {
-        if self.delayed == 0 {
-            return;
+        if self.delayed > 0 {
+            let (_, word) = store.header(self.head);
+            self.pop_word(store, word);
         }
+    }
+
+    /// Takes the frame at the head of the delay line, with `word` in its record, out. Returns the word of
+    /// the next one there, or zero.
+    #[inline(always)]
+    fn pop_word<B: Buffer>(&mut self, store: &mut Store<B>, word: u32) -> u32 {
         let from = self.head;
-        let (_, word) = store.header(from);
         if word & (KEPT | LOST) != 0 {
             if word & LOST == 0 {
                 store.forget(from, word);
@@ -405,7 +454,9 @@ impl Fifo {
             if to.segment != from.segment {
                 store.give_back(from.segment, to.segment);
             }
-        } else if self.queued > 0 {
+            return word;
+        }
+        if self.queued > 0 {
             self.head = self.middle;
             store.give_back(from.segment, self.head.segment);
         } else {
@@ -413,5 +464,34 @@ impl Fifo {
             store.give_back(from.segment, NONE);
             *self = Self::default();
         }
+        0
+    }
+
+    /// Takes frames that are due at `now` out of the delay line, up to `most` records, as long as `offer`
+    /// takes them. Returns the number of records, and whether `offer` has refused the next one.
+    #[inline]
+    pub fn release<B: Buffer>(
+        &mut self,
+        store: &mut Store<B>,
+        now: Instant,
+        most: usize,
+        mut offer: impl FnMut(Instant, Held<'_, B>) -> bool,
+    ) -> (usize, bool) {
+        let mut n = 0;
+        if self.delayed == 0 {
+            return (n, false);
+        }
+        let (_, mut word) = store.header(self.head);
+        // A frame that was lost is due at once.
+        while n < most && self.due <= now && self.delayed > 0 {
+            if let Some(held) = self.framed(store, word)
+                && !offer(self.due, held)
+            {
+                return (n, true);
+            }
+            n += 1;
+            word = self.pop_word(store, word);
+        }
+        (n, false)
     }
 }

@@ -2,7 +2,7 @@
 //! Records: the header, the tag and the bytes of one frame in the arena.
 
 use crate::frame::Buffer;
-use crate::memory::{LINE, prefetch};
+use crate::memory::prefetch_bytes;
 use crate::tag::Tag;
 use crate::units::Instant;
 
@@ -31,9 +31,13 @@ pub struct Place(pub(super) Cursor);
 impl<B: Buffer> Store<B> {
     #[inline]
     pub(super) fn header(&self, c: Cursor) -> (u64, u32) {
-        let Some((time, rest)) = self.bytes[c.at()..].split_first_chunk() else { return (0, 0) };
-        let word = rest.first_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
-        (u64::from_ne_bytes(*time), word)
+        match self.bytes.get(c.at()..).and_then(<[u8]>::first_chunk) {
+            Some([t0, t1, t2, t3, t4, t5, t6, t7, w0, w1, w2, w3]) => (
+                u64::from_ne_bytes([*t0, *t1, *t2, *t3, *t4, *t5, *t6, *t7]),
+                u32::from_ne_bytes([*w0, *w1, *w2, *w3]),
+            ),
+            None => (0, 0),
+        }
     }
 
     #[inline]
@@ -44,14 +48,33 @@ impl<B: Buffer> Store<B> {
         }
     }
 
+    /// Writes the record of a copied frame without a tag, which does not go over the end of a segment.
+    #[inline]
+    pub(super) fn write_record(&mut self, c: Cursor, time: u64, frame: &[u8]) {
+        let record =
+            self.bytes.get_mut(c.at()..).and_then(|b| b.get_mut(..HEADER as usize + frame.len()));
+        if let Some((header, body)) = record.and_then(<[u8]>::split_first_chunk_mut) {
+            let [t0, t1, t2, t3, t4, t5, t6, t7] = time.to_ne_bytes();
+            let [w0, w1, w2, w3] = (frame.len() as u32).to_ne_bytes();
+            *header = [t0, t1, t2, t3, t4, t5, t6, t7, w0, w1, w2, w3];
+            body.copy_from_slice(frame);
+        }
+    }
+
+    /// Changes the time in the header at `c`.
+    #[inline]
+    pub(super) fn write_time(&mut self, c: Cursor, time: u64) {
+        if let Some(h) = self.bytes[c.at()..].first_chunk_mut() {
+            *h = time.to_ne_bytes();
+        }
+    }
+
     /// Prefetches the record at `c` and the header after it, if
     /// its frame is small; longer ones are read in order, which the processor detects.
     #[inline]
     pub(super) fn prefetch(&self, c: Cursor) {
-        const LAST: usize = (record_size(60) + HEADER) as usize - 1;
-        for ahead in [0, LINE, LAST] {
-            prefetch(&self.bytes, c.at() + ahead);
-        }
+        const SMALL: usize = (record_size(60) + HEADER) as usize;
+        prefetch_bytes::<SMALL>(&self.bytes, c.at());
     }
 
     /// Which buffer the record at `c`, with `word` in its header, keeps. It does not go over the
@@ -212,9 +235,18 @@ pub(super) const fn tag_len(word: u32) -> u32 {
     (word & (KEPT - TAG)) / (TAG / 4)
 }
 
+/// Whether `word` is that of a copied frame without a tag, which was not lost: then it is the length.
+#[inline]
+pub(super) const fn is_plain(word: u32) -> bool {
+    word <= LENGTH
+}
+
 /// Bytes of a record with `word` in its header.
 #[inline]
 pub(super) const fn size(word: u32) -> u32 {
+    if is_plain(word) {
+        return record_size(word);
+    }
     let body = match word & (KEPT | PHANTOM) {
         0 => record_size(word & LENGTH),
         KEPT => KEPT_RECORD,
