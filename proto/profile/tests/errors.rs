@@ -379,6 +379,22 @@ fn missing_file_is_an_io_error() {
 }
 
 #[test]
+fn part_that_needs_a_rate_uses_that_of_the_pipe() {
+    for part in [
+        "cross_traffic = { rate = \"30 Mbit/s\" }",
+        "capacity = { mean = \"60 %\", spread = \"10 %\", correlation = \"1 s\" }",
+        "reconfiguration = { period = \"15 s\", clock = \"utc\", values = \"drawn\", shares = [\"50 %\", \"100 %\"] }",
+    ] {
+        if let Err(error) = profile::Part::from_toml(part) {
+            panic!("{part}: {error}");
+        }
+        // Unless the part takes it away.
+        let unlimited = format!("rate = \"unlimited\"\n{part}");
+        assert!(profile::Part::from_toml(&unlimited).is_err(), "{unlimited}");
+    }
+}
+
+#[test]
 fn rate_trace_is_not_removed_without_a_rate() {
     let told = profile::Part::from_toml("rate_trace = \"none\"").unwrap_err().to_string();
     assert!(told.contains("\"none\" is not a table"), "{told}");

@@ -4,7 +4,7 @@
 
 use super::NONE;
 use super::reader::{Node, Reader};
-use crate::limits::{FILE_BYTES, OUTAGE_INTERVAL_NS, QUEUE_LIMIT_BYTES};
+use crate::limits::{FILE_BYTES, OUTAGE_INTERVAL_NS, PIPE_RATE_BPS, QUEUE_LIMIT_BYTES};
 use crate::schema::{self, Kind, Table};
 use crate::{Rate, Violations};
 use prost_reflect::{DynamicMessage, Value};
@@ -120,6 +120,10 @@ fn whole(part: &Part) -> pb::Pipe {
     // The AQM that marks is unknown if the part has none.
     queue.ecn &= queue.has_aqm();
     pipe.delay.get_or_insert_default();
+    // Cross traffic and shares of a rate need one.
+    if !part.paths.iter().any(|path| ["rate_bps", "rate_trace"].contains(path)) {
+        pipe.rate_bps = Some(*PIPE_RATE_BPS.end());
+    }
     if pipe.fade.is_some() && !part.paths.contains(&"outages") {
         let law = pb::DurationLaw::Fixed as i32;
         let interval_ns = *OUTAGE_INTERVAL_NS.end();
