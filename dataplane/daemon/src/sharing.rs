@@ -165,7 +165,8 @@ impl SharedLink {
     /// Completes the plan of this link: its clients are its access links.
     ///
     /// # Errors
-    /// If the plan names clients, or if it has a rate that is not constant with deficit round robin.
+    /// If the plan names clients. With deficit round robin also if it has a rate that is not constant,
+    /// or cross traffic.
     pub fn complete(&self, plan: &mut Plan) -> Result<(), Violations> {
         let mut found = Violations::default();
         if !plan.rules.is_empty() || plan.rules.automatic.is_some() || !plan.beams.beams.is_empty()
@@ -188,6 +189,13 @@ impl SharedLink {
                          fifo",
                     ),
                 }
+                if plan.pipes[direction].cross.is_some() {
+                    found.push(
+                        format!("{path}.cross_traffic"),
+                        "drr divides the rate among access links only: leave the cross traffic out, \
+                         or add the link with the scheduler fifo",
+                    );
+                }
             }
             let [forward, back] = Direction::BOTH.map(|d| plan.pipes[d].framing);
             if forward != back {
@@ -207,5 +215,47 @@ impl SharedLink {
             }
         }
         found.into_result()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use emu::cross::{Arrivals, CrossPlan};
+
+    use super::*;
+
+    fn shared(scheduler: Scheduler) -> Arc<SharedLink> {
+        let link = model::NamedLink { scheduler: scheduler.into(), ..Default::default() };
+        Role::of(&link).unwrap().shared().unwrap().clone()
+    }
+
+    fn crossed() -> Plan {
+        let mut plan = Plan::transparent();
+        let pipe = &mut plan.pipes[Direction::Forward];
+        pipe.rate = BitRate::bps(100_000_000).into();
+        let (rate, frame, arrivals) = (30_000_000, 1_514, Arrivals::Constant);
+        pipe.cross = Some(CrossPlan { rate, frame, arrivals });
+        plan
+    }
+
+    #[test]
+    fn cross_traffic_needs_fifo() {
+        let fifo = shared(Scheduler::Fifo);
+        let mut plan = crossed();
+        fifo.complete(&mut plan).unwrap();
+        assert_eq!(plan.pipes[Direction::Forward].cross, crossed().pipes[Direction::Forward].cross);
+        // Before the first access link as well.
+        let drr = shared(Scheduler::Drr);
+        for access in ["", "one"] {
+            if let Ok(name) = access.parse() {
+                drr.join(name, 1, ("backbone", 2)).unwrap();
+            }
+            let error = drr.complete(&mut crossed()).unwrap_err().to_string();
+            assert!(error.contains("forward.cross_traffic: drr divides"), "{access}: {error}");
+            assert!(error.contains("or add the link with the scheduler fifo"), "{access}: {error}");
+        }
+        let mut without = crossed();
+        without.pipes[Direction::Forward].cross = None;
+        drr.complete(&mut without).unwrap();
     }
 }
