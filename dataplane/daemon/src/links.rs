@@ -270,7 +270,9 @@ impl Links {
             return Err(SharingError::Passed { name, by }.into());
         }
         self.check_free(&name, None).await?;
-        drained(&dataplane, None).await?;
+        let passed = self.passed(&name, dataplane.role())?;
+        // Before its traffic gets to another link.
+        drained(&dataplane, passed.as_ref()).await?;
         let before = rules.clone();
         if rules.of(&name) > 0 {
             let mut others = rules.rules.clone();
@@ -279,13 +281,11 @@ impl Links {
         }
         // What came before the rules changed.
         let emptied = async {
-            drained(&dataplane, None).await?;
-            let Some(passed) = self.passed(&name, dataplane.role())? else { return Ok(()) };
-            let client = passed.shared.client(passed.access).to_string();
-            drained(&passed.link, Some(&client)).await?;
-            // What came back from there.
-            drained(&dataplane, None).await?;
-            passed.leave().await
+            drained(&dataplane, passed.as_ref()).await?;
+            match &passed {
+                Some(passed) => passed.leave().await,
+                None => Ok(()),
+            }
         };
         let emptied: Result<(), LinksError> = emptied.await;
         if let Err(error) = emptied {
@@ -424,8 +424,19 @@ fn client_name(name: &str) -> Result<ClientName, LinksError> {
     })
 }
 
+/// Waits until a link and its client in a shared link hold no packet. First in, first out, that client
+/// has the packets of all access links.
+async fn drained(link: &Dataplane, passed: Option<&Passed>) -> Result<(), LinksError> {
+    holds_none(link, None).await?;
+    let Some(passed) = passed else { return Ok(()) };
+    let client = passed.shared.client(passed.access).to_string();
+    holds_none(&passed.link, Some(&client)).await?;
+    // What came back from there.
+    holds_none(link, None).await
+}
+
 /// Waits until a link holds no packet, or none of one client.
-async fn drained(link: &Dataplane, client: Option<&str>) -> Result<(), LinksError> {
+async fn holds_none(link: &Dataplane, client: Option<&str>) -> Result<(), LinksError> {
     let began = tokio::time::Instant::now();
     loop {
         let packets = link.held(client).await?;
