@@ -11,6 +11,7 @@
 // Counts and sizes here are far below 2^52.
 #![allow(clippy::cast_precision_loss)]
 
+pub mod backlog;
 pub mod binaries;
 pub mod capture;
 pub mod cpus;

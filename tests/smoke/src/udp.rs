@@ -10,7 +10,7 @@ use std::io::IoSliceMut;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ pub const FULL_FRAME_BYTES: usize = 1514;
 /// Room for packets that arrive while the receiver is not scheduled.
 const RECEIVE_BUFFER: usize = 32 << 20;
 /// Pacing interval of a sender.
-const TICK: Duration = Duration::from_millis(1);
+pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
@@ -141,6 +141,7 @@ fn send(from: Ipv4Addr, flows: &[Flow]) -> Result<Vec<Sent>> {
 #[derive(Debug)]
 pub struct Receiver {
     stop: Arc<AtomicBool>,
+    arrived: Arc<AtomicU64>,
     thread: JoinHandle<Result<Received>>,
 }
 
@@ -166,11 +167,18 @@ impl Receiver {
             Ok(socket)
         })?;
         let stop = Arc::new(AtomicBool::new(false));
+        let arrived = Arc::<AtomicU64>::default();
         let thread = namespace.spawn({
-            let stop = Arc::clone(&stop);
-            move || receive(&socket, &stop)
+            let (stop, arrived) = (Arc::clone(&stop), Arc::clone(&arrived));
+            move || receive(&socket, &stop, &arrived)
         });
-        Ok(Self { stop, thread })
+        Ok(Self { stop, arrived, thread })
+    }
+
+    /// Number of packets so far.
+    #[must_use]
+    pub fn arrived(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.arrived)
     }
 
     /// Ends it after a time without packets, and returns the arrivals.
@@ -180,7 +188,7 @@ impl Receiver {
     }
 }
 
-fn receive(socket: &UdpSocket, stop: &AtomicBool) -> Result<Received> {
+fn receive(socket: &UdpSocket, stop: &AtomicBool, arrived: &AtomicU64) -> Result<Received> {
     let mut received = Received::default();
     let mut payload = [0u8; 65_536];
     let mut control = nix::cmsg_space!(TimeSpec, u32);
@@ -210,6 +218,7 @@ fn receive(socket: &UdpSocket, stop: &AtomicBool) -> Result<Received> {
                 at: at.tv_sec() as f64 + at.tv_nsec() as f64 * 1e-9,
                 bytes: length + HEADER_BYTES,
             });
+            arrived.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -71,6 +71,7 @@ const TESTS: &[Test] = tests! {
     Once RealTime Programs pairs::two_workers_keep_pairs_apart,
     Once RealTime Programs pairs::hairpin_pair_exchanges_vlans,
     Once RealTime Programs chain::access_links_share_backbone_by_weight,
+    Once RealTime Programs chain::backlogged_access_links_get_what_cross_traffic_leaves,
     Both RealTime Programs multipath::mptcp_adds_up_links_and_survives_one,
     Once RealTime Programs handover::scenario_swaps_delays_of_two_links_at_one_instant,
     Once RealTime Programs workers::two_workers_emulate_one_link,
