@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A box in labgrid: the resource `LinkemuBox` and the driver `LinkemuDriver`.
+"""A link of a box in labgrid: the resource `LinkemuBox` and the driver `LinkemuDriver`.
 
-labgrid's coordinator assigns the boxes of a pool; the lease enforces it. While the driver is
-active, the box is leased under the name of the place's holder. The place of a killed job stays
+labgrid's coordinator assigns the links of a pool; the lease enforces it. While the driver is
+active, its link is leased under the name of the place's holder. The place of a killed job stays
 acquired, because labgrid does not check if its clients are alive. But its lease expires, and
 `linkemu.labgrid_sweep` then releases the place.
 
@@ -34,7 +34,7 @@ _TEXT = attr.validators.instance_of(str)
 @target_factory.reg_resource
 @attr.s(eq=False)
 class LinkemuBox(Resource):
-    """A box, and the hosts at its ports.
+    """A box, one of its links, and the hosts at its ports.
 
     Of the certificate it has only file names, because labgrid shows resources to all users.
     Omitted names come from the environment (LINKEMU_CA, LINKEMU_CERT, LINKEMU_KEY).
@@ -42,6 +42,8 @@ class LinkemuBox(Resource):
 
     #: `HOST:PORT`, or `unix:PATH`.
     address: str = attr.ib(validator=_TEXT)
+    #: Name of the link. The box must have it.
+    link: str = attr.ib(default="main", validator=_TEXT)
     #: The authority that signed the box's certificate; our certificate; its key.
     ca: str = attr.ib(default="", validator=_TEXT)
     cert: str = attr.ib(default="", validator=_TEXT)
@@ -59,9 +61,9 @@ class LinkemuBox(Resource):
         make: Any = cls
         return cast(LinkemuBox, make(None, None, **arguments))
 
-    def connect(self) -> linkemu.Box:
-        """A client of the box."""
-        return linkemu.Box(self.address, tls=self.tls())
+    def connect(self, **options: float) -> linkemu.Box:
+        """A client of the box, for the link. The options are `timeout` and `patience`."""
+        return linkemu.Box(self.address, tls=self.tls(), link=self.link, **options)
 
     def tls(self) -> linkemu.Tls | None:
         """The certificate, or none for a unix socket."""
@@ -91,7 +93,7 @@ class LinkemuBox(Resource):
 @target_factory.reg_driver
 @attr.s(eq=False)
 class LinkemuDriver(Driver):
-    """Leases the box while it is active.
+    """Leases the link while it is active.
 
     `box` is the client and `lease` the lease; use them for everything else.
     """
@@ -100,7 +102,7 @@ class LinkemuDriver(Driver):
 
     #: The lease outlives a job that was killed by this.
     ttl: float = attr.ib(default=60.0, converter=float)
-    #: How long to wait for who holds the box without labgrid.
+    #: How long to wait for who holds the link without labgrid.
     wait: float = attr.ib(default=120.0, converter=float)
     #: The profile that the link returns to.
     return_to: str = attr.ib(default="transparent", validator=_TEXT)
@@ -109,7 +111,7 @@ class LinkemuDriver(Driver):
     lease: linkemu.Lease
 
     def on_activate(self) -> None:
-        """Leases the box."""
+        """Leases the link."""
         holder, place = self.resource.holder()
         self.box = self.resource.connect()
         try:
@@ -125,7 +127,7 @@ class LinkemuDriver(Driver):
             raise
 
     def on_deactivate(self) -> None:
-        """Releases the box."""
+        """Releases the link."""
         try:
             self.lease.release()
         finally:

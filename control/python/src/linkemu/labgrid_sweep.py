@@ -4,9 +4,9 @@
     python -m linkemu.labgrid_sweep --coordinator labgrid:20408 --grace 300
 
 A place of labgrid stays acquired until a user releases it, even if the job that acquired it was
-killed. The lease of its box does not: it expires. So a place is released when none of its boxes
+killed. The lease of its link does not: it expires. So a place is released when none of its links
 was leased for a whole `--grace`. That must be longer than the time of a job between acquiring the
-place and leasing the box.
+place and leasing the link. Leases of other links of the same box have no effect.
 
 A box that does not answer is no evidence: its place is left alone. Places without a box are never
 touched, nor is a lease. The sweeper needs a certificate with the role `viewer`.
@@ -40,7 +40,7 @@ log = logging.getLogger("linkemu.labgrid_sweep")
 
 @dataclass(frozen=True)
 class Idle:
-    """An acquired place with boxes that are not leased."""
+    """An acquired place with links that are not leased."""
 
     #: Holder, and time of the last change at the coordinator: both differ after the place was
     #: released and acquired again.
@@ -90,19 +90,17 @@ class Sweep:
             raise ConnectionError(f"the coordinator at {self.session.address} is gone")
 
     def _is_idle(self, place: Any) -> bool:
-        """Whether it has boxes, and each reports that it is not leased."""
+        """Whether it has links, and none of them is leased."""
         boxes = [path for path in place.acquired_resources if path[2] == LinkemuBox.__name__]
         return bool(boxes) and all(self._is_free(*path) for path in boxes)
 
     def _is_free(self, exporter: str, group: str, _cls: str, name: str) -> bool:
         try:
             arguments = self.session.resources[exporter][group][name].args
-            resource = LinkemuBox.unbound(arguments)
-            tls = resource.tls()
-            with linkemu.Box(resource.address, tls=tls, timeout=ANSWER, patience=ANSWER) as box:
+            with LinkemuBox.unbound(arguments).connect(timeout=ANSWER, patience=ANSWER) as box:
                 return box.lease_holder() is None
         except (KeyError, TypeError, ValueError, linkemu.LinkemuError) as error:
-            log.warning("%s/%s: cannot read the lease of the box: %s", exporter, group, error)
+            log.warning("%s/%s: cannot read the lease of the link: %s", exporter, group, error)
             return False
 
     def _release(self, place: Any) -> None:
@@ -110,7 +108,7 @@ class Sweep:
         call = self.session.loop.run_until_complete
         stub = self.session.stub
         log.warning(
-            "%s: released from %s: its boxes had no lease for %g s",
+            "%s: released from %s: its links had no lease for %g s",
             place.name,
             place.acquired,
             self.grace,
@@ -145,7 +143,7 @@ def main() -> None:
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="release a place after its boxes had no lease for this time (300)",
+        help="release a place after its links had no lease for this time (300)",
     )
     arguments.add_argument(
         "--every", type=float, default=10.0, metavar="SECONDS", help="look so often (10)"

@@ -177,19 +177,28 @@ class Box:
         return linkemu.Box(self.environment["LINKEMU_SOCKET"])
 
     def until_free(self) -> None:
-        """Waits until there is no lease."""
+        """Waits until the link main has no lease."""
         with self.connect() as box:
             until(f"the lease of {self.name} is over", lambda: box.lease_holder() is None)
 
-    def profile(self) -> str:
-        """Name of the current profile."""
-        return str(json.loads(self.linkctl("-o", "json", "show"))["profile"])
+    def profile(self, link: str = "main") -> str:
+        """Name of a link's current profile."""
+        return str(json.loads(self.linkctl("--link", link, "-o", "json", "show"))["profile"])
+
+    def holder(self, link: str) -> str:
+        """Holder of a link's lease; empty without one."""
+        with self.connect() as box, box.on(link) as on:
+            lease = on.lease_holder()
+        return lease.holder if lease else ""
 
 
 class Pool:
-    """labgrid's coordinator and exporter, with two boxes: one over TCP, one on its socket."""
+    """labgrid's coordinator and exporter, with two boxes: one over TCP, one on its socket.
 
-    def __init__(self, directory: Path, one: Box, other: Box) -> None:
+    The second one has the link `link`.
+    """
+
+    def __init__(self, directory: Path, one: Box, other: Box, *, link: str = "main") -> None:
         directory.mkdir()
         self.directory = directory
         self.processes: list[Process] = []
@@ -215,6 +224,7 @@ class Pool:
                 exported[f"{name}_{side}_IP"] = box.environment[f"BED_{side}_IP"]
         exported["SAT_A"] = one.environment["LINKEMU_SERVER"]
         exported["SAT_B"] = f"unix:{other.environment['LINKEMU_SOCKET']}"
+        exported["SAT_B_LINK"] = link
         self.export(exported)
 
     def start(self, name: str, command: Sequence[str | Path], **environment: str) -> Process:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -15,9 +16,12 @@ from typing import Any
 import pytest
 from junit import check_or_void, results
 from lab import CI, INHERITED, REPOSITORY, Box, Pool, until
+from labgrid import target_factory
 from labgrid.remote.client import start_session
 from templates import IN_POOL
 
+import linkemu
+import linkemu.labgrid  # Registers the driver.
 from linkemu.labgrid_sweep import Sweep
 
 JOB = Path(__file__).with_name("job.py")
@@ -113,6 +117,28 @@ def pool_of_two(sat_a: Box, sat_b: Box, tmp_path: Path) -> Iterator[Pool]:
     """A pool without places, and two boxes."""
     pool = Pool(tmp_path / "pool", sat_a, sat_b)
     try:
+        yield pool
+    finally:
+        pool.end()
+
+
+@pytest.fixture
+def lab1(sat_a: Box) -> Iterator[str]:
+    """A second link of the box."""
+    sat_a.linkctl(
+        "link", "add", "lab1", "--memory", "224MiB", "--clients", "1", "--prefix", "10.99.0.0/24"
+    )
+    yield "lab1"
+    sat_a.linkctl("link", "remove", "lab1")
+
+
+@pytest.fixture
+def pool_of_links(sat_a: Box, lab1: str, tmp_path: Path) -> Iterator[Pool]:
+    """Two places on one box: `sat-a` is its link main, `sat-b` its link lab1."""
+    pool = Pool(tmp_path / "pool", sat_a, sat_a, link=lab1)
+    try:
+        pool.add_place("sat-a", box="linkemu", site="lab1")
+        pool.add_place("sat-b", box="linkemu", site="lab2")
         yield pool
     finally:
         pool.end()
@@ -218,19 +244,54 @@ def test_box_of_killed_job_serves_next_job(pool: Pool, sat_a: Box, environment: 
     ]
 
 
-@pytest.fixture
-def held_sat_a(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A session of labgrid in which `ci/admin` holds the place of a box without a lease."""
+def test_places_of_one_box_are_held_side_by_side(
+    pool_of_links: Pool, sat_a: Box, environment: Path
+) -> None:
+    pool = pool_of_links
+    left = Job(pool, "left-link", environment, LINKEMU_TAGS="box=linkemu site=lab2")
+    right = Job(pool, "right-link", environment, LINKEMU_TAGS="box=linkemu site=lab1")
+    # Neither may finish before both have a link.
+    left.begins()
+    right.begins()
+    assert pool.places() == {"sat-a": right.name, "sat-b": left.name}
+    assert (sat_a.holder("main"), sat_a.holder("lab1")) == (right.name, left.name)
+    left.passes()
+    # What the end of one job did to its link. The other one checks its own.
+    assert (sat_a.profile("lab1"), sat_a.profile("main")) == ("transparent", "viasat2")
+    assert (sat_a.holder("main"), sat_a.holder("lab1")) == (right.name, "")
+    right.passes()
+    assert sat_a.profile("main") == "transparent"
+
+
+def test_link_that_box_lacks_is_refused_with_those_it_has(sat_a: Box, lab1: str) -> None:
+    resource = {"address": sat_a.environment["LINKEMU_SOCKET"], "link": "lab9"}
+    config = {"resources": {"LinkemuBox": resource}, "drivers": {"LinkemuDriver": {}}}
+    target = target_factory.make_target("main", config, env=None)
+    with pytest.raises(linkemu.NotFound, match=f"`lab9`: the links are main, {lab1}"):
+        target.get_driver("LinkemuDriver")
+
+
+@contextlib.contextmanager
+def holding(pool: Pool, patch: pytest.MonkeyPatch, *places: str) -> Iterator[Any]:
+    """A session of labgrid in which `ci/admin` holds places without a lease."""
     for name, value in pool.environment.items():
-        monkeypatch.setenv(name, value)
-    pool.add_place("sat-a", box="linkemu")
-    pool.client("--place", "sat-a", "acquire")
+        patch.setenv(name, value)
+    for place in places:
+        pool.client("--place", place, "acquire")
     session = start_session(pool.environment["LG_COORDINATOR"])
     try:
         yield session
     finally:
         session.loop.run_until_complete(session.stop())
         session.loop.run_until_complete(session.close())
+
+
+@pytest.fixture
+def held_sat_a(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A session in which the place of a box is held."""
+    pool.add_place("sat-a", box="linkemu")
+    with holding(pool, monkeypatch, "sat-a") as session:
+        yield session
 
 
 def test_sweep_while_box_is_leased_leaves_place(pool: Pool, sat_a: Box, held_sat_a: Any) -> None:
@@ -248,6 +309,28 @@ def test_sweep_while_box_is_leased_leaves_place(pool: Pool, sat_a: Box, held_sat
     now[0] += 1
     assert sweep.look() == ["sat-a"]
     assert pool.holder("sat-a") == ""
+
+
+@pytest.mark.parametrize(("leased", "dead"), [("main", "sat-b"), ("lab1", "sat-a")])
+def test_sweep_releases_only_place_of_link_without_lease(
+    pool_of_links: Pool, sat_a: Box, leased: str, dead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    with (
+        holding(pool_of_links, monkeypatch, "sat-a", "sat-b") as session,
+        sat_a.connect() as box,
+        box.on(leased) as link,
+        link.lease("living") as lease,
+    ):
+        sweep = Sweep(session, grace=300, clock=lambda: now[0])
+        assert sweep.look() == []
+        now[0] += 300
+        assert sweep.look() == [dead]
+        assert [name for name, by in pool_of_links.places().items() if by] == [
+            "sat-a" if dead == "sat-b" else "sat-b"
+        ]
+        # The sweep has not touched the lease.
+        lease.renew()
 
 
 def test_unreachable_box_keeps_its_place(
