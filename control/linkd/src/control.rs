@@ -372,6 +372,11 @@ impl Control {
         self.0.published.send_replace(sequence);
     }
 
+    /// Sequence of the last event of the dataplane that was published.
+    pub fn published(&self) -> u64 {
+        *self.0.published.borrow()
+    }
+
     pub fn saver(&self) -> &Saver {
         &self.0.saver
     }

@@ -16,6 +16,7 @@ use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::links_server;
 use proto::{LINK_METADATA, MAIN_LINK, link_id, link_name};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
@@ -26,6 +27,8 @@ use tonic::{Code, Request, Response, Status};
 pub(crate) struct Lane {
     pub control: Control,
     pub scenarios: Scenarios,
+    /// Sequence of the dataplane's last event before the last look at it.
+    looked: Arc<AtomicU64>,
     _tasks: Arc<Tasks>,
 }
 
@@ -60,7 +63,12 @@ impl Links {
         watching: Watching,
         kept: BTreeMap<String, State>,
     ) -> Self {
-        let main = Lane { control, scenarios, _tasks: Arc::new(Tasks(Vec::new())) };
+        let main = Lane {
+            control,
+            scenarios,
+            looked: Arc::default(),
+            _tasks: Arc::new(Tasks(Vec::new())),
+        };
         let (others, changing) = (RwLock::default(), Mutex::default());
         let this = Self(Arc::new(Shared { main, events, watching, others, changing }));
         for (name, state) in kept {
@@ -154,21 +162,23 @@ impl Links {
             tokio::spawn(async move { saver.run().await }),
         ];
         let tasks = tasks.iter().map(|task| task.abort_handle()).collect();
-        let lane = Lane { control, scenarios, _tasks: Arc::new(Tasks(tasks)) };
+        let lane =
+            Lane { control, scenarios, looked: Arc::default(), _tasks: Arc::new(Tasks(tasks)) };
         let mut others = others.write().unwrap_or_else(PoisonError::into_inner);
         others.insert(name.to_owned(), lane.clone());
         Ok(lane)
     }
 
     /// Compares the links with those of a dataplane that is not known yet: adds those that it does
-    /// not have, with their rules and their profiles, and keeps those that are not known here.
+    /// not have, with their rules and their profiles, and keeps those that are not known here. Of a
+    /// dataplane that is known, keeps what steps of scenarios have changed.
     ///
     /// # Errors
     /// If the dataplane does not answer; it is tried again then.
     pub async fn meet(&self, instance: u64) -> Result<(), Status> {
         let mut met = self.0.changing.lock().await;
         if *met == instance {
-            return Ok(());
+            return self.keep_up().await;
         }
         let dataplane = self.0.main.control.dataplane();
         let found = dataplane.list_links().await?;
@@ -206,6 +216,25 @@ impl Links {
             }
         }
         *met = instance;
+        Ok(())
+    }
+
+    /// Looks at the links with events since the last look, and keeps their plans.
+    async fn keep_up(&self) -> Result<(), Status> {
+        for lane in self.others().values() {
+            let published = lane.control.published();
+            if lane.looked.swap(published, Ordering::Relaxed) == published {
+                continue;
+            }
+            let mut changing = lane.control.changing().await;
+            if let Err(status) = lane.control.look(&mut changing).await
+                && is_away(&status)
+            {
+                // Again, when it is back.
+                lane.looked.store(0, Ordering::Relaxed);
+                return Err(status);
+            }
+        }
         Ok(())
     }
 

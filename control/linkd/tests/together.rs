@@ -5,6 +5,7 @@ use crate::common::{Lab, rate};
 use crate::links::{about, create, lease, shown};
 use crate::scenarios::kept;
 use linkd::Security;
+use prost::Message;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::link_change::Change;
 use proto::{LEASE_METADATA, link_name};
@@ -269,4 +270,35 @@ async fn scenario_stops_when_another_caller_gets_or_changes_one_of_its_links() {
     lease(&lab, "lab1", "job a").await;
     let message = until_phase(&lab, pb::ScenarioPhase::Stopped).await;
     assert!(message.contains("it lost the link `lab1`"), "{message}");
+}
+
+/// The profile of a link on the disk.
+fn saved(lab: &Lab, link: &str) -> String {
+    let path = lab.directory.path().join("state/links").join(link).join("state");
+    let state = std::fs::read(path).ok();
+    let state = state.and_then(|it| proto::linkd::v1::State::decode(it.get(32..)?).ok());
+    state.and_then(|it| Some(it.plan?.profile?.name)).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn state_of_other_links_follows_steps_with_and_without_linkd() {
+    let mut lab = with_profiles().await;
+    let scenario = HANDOVER.replace("1 h", "3 s\"\nlinks.lab1.profile = \"lte");
+    start(&lab, &scenario, "").await.unwrap();
+    lab.until("the step is on the disk", |lab| saved(lab, "lab1") == "geo-600").await;
+    lab.kill_linkd().await;
+    let state = lab.fake.state().links["lab1"].clone();
+    lab.until("the last step is made", move |_| state.state().generation == 3).await;
+    lab.start_linkd();
+    lab.until("it is on the disk", |lab| saved(lab, "lab1") == "lte").await;
+    assert_eq!((saved(&lab, "lab2"), lab.in_force().name), ("viasat2*".into(), "lte".into()));
+    lab.start_dataplane_anew(2);
+    for link in ["lab1", "lab2"] {
+        lab.until("the link is back", |lab| {
+            let links = lab.fake.state().links.clone();
+            links.get(link).is_some_and(|it| it.state().generation == 1)
+        })
+        .await;
+    }
+    assert_eq!(all(&mut lab).await, ["lte", "lte", "viasat2*"]);
 }
