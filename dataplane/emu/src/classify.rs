@@ -117,12 +117,17 @@ fn ipv4(p: &[u8], direction: Direction) -> Class {
 #[inline]
 pub(crate) fn host_v4(bytes: &[u8]) -> Option<IpAddr> {
     let a = Ipv4Addr::from(*bytes.first_chunk::<4>()?);
-    let one_host = !(a.is_multicast()
+    is_host_v4(a).then_some(IpAddr::V4(a))
+}
+
+/// Whether an address can be that of one host.
+#[inline]
+pub(crate) fn is_host_v4(a: Ipv4Addr) -> bool {
+    !(a.is_multicast()
         || a.is_broadcast()
         || a.is_unspecified()
         || a.is_loopback()
-        || a.is_link_local());
-    one_host.then_some(IpAddr::V4(a))
+        || a.is_link_local())
 }
 
 fn ipv6(p: &[u8], direction: Direction) -> Class {
@@ -401,6 +406,35 @@ mod tests {
         fn no_frame_panics(frame in prop::collection::vec(any::<u8>(), 0..200), forward: bool) {
             let d = if forward { Direction::Forward } else { Direction::Return };
             let _ = classify(&frame, d);
+        }
+
+        /// The short way gives the address that the class has.
+        #[test]
+        fn plain_address_is_that_of_the_class(
+            mut frame in prop::collection::vec(any::<u8>(), 14..120),
+            ethertype in prop_oneof![4 => Just([8_u8, 0]), 1 => Just([0x81, 0])],
+            first in prop_oneof![4 => Just(0x45_u8), 1 => Just(0x46)],
+            total in 18_u16..130,
+            low in prop_oneof![Just(0_u8), Just(1), Just(127), Just(169), Just(224), Just(255)],
+            forward: bool,
+        ) {
+            let d = if forward { Direction::Forward } else { Direction::Return };
+            frame[12..14].copy_from_slice(&ethertype);
+            if frame.len() > 30 {
+                frame[14] = first;
+                frame[16..18].copy_from_slice(&total.to_be_bytes());
+                frame[if forward { 30 } else { 26 }] = low;
+            }
+            let Some(address) = plain_v4(&frame, d) else {
+                let fits = usize::from(total) <= frame.len() - 14 && total >= 20;
+                prop_assert!(ethertype != [8, 0] || first != 0x45 || frame.len() < 34 || !fits);
+                return Ok(());
+            };
+            let expected = match is_host_v4(address.into()) {
+                true => ClientKey::Ip(IpAddr::V4(address.into())),
+                false => ClientKey::Default,
+            };
+            prop_assert_eq!(classify(&frame, d), Class::Client(expected));
         }
 
         /// Where etherparse reads an IP header, we read the same addresses.

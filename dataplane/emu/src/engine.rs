@@ -90,6 +90,8 @@ pub struct Engine<B = NoBuffer> {
     /// Rules of the current plan, and whether there are any.
     rules: Arc<Rules>,
     is_ruled: bool,
+    /// Whether the address of a plain frame ([`plain_v4`](crate::classify::plain_v4)) decides whose it is.
+    by_address: bool,
     /// Epoch of the current plan, in which clients that frames name are believed.
     epoch: u16,
     /// Automatic clients that have not expired.
@@ -168,6 +170,7 @@ impl<B: Buffer> Engine<B> {
             index,
             rules: Arc::clone(&plan.rules),
             is_ruled: !plan.rules.is_empty(),
+            by_address: plan.rules.by_address(),
             epoch: plan.epoch,
             automatic: 0,
             activity: Vec::with_capacity(room),

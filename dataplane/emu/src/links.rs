@@ -14,7 +14,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::classify::{Class, classify, resolved_client};
+use crate::classify::{Class, classify, is_host_v4, plain_v4, resolved_client};
 use crate::client::{ClientKey, ClientName};
 use crate::engine::{Egress, Engine};
 use crate::frame::{Buffer, Frame, Hint, Label};
@@ -100,6 +100,13 @@ impl Board {
     /// address is that address's.
     #[must_use]
     pub fn link(&self, direction: Direction, frame: &[u8], pair: u8) -> usize {
+        if self.rules.by_address()
+            && let Some(address) = plain_v4(frame, direction)
+            && is_host_v4(address.into())
+        {
+            let name = self.rules.owner_v4(address);
+            return name.and_then(|name| self.numbers.get(&name).copied()).unwrap_or(MAIN);
+        }
         let key = match classify(frame, direction) {
             Class::Runt => return MAIN,
             Class::Malformed => ClientKey::Default,

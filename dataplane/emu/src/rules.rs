@@ -245,6 +245,20 @@ impl Rules {
         self.len == 0
     }
 
+    /// Whether nothing but the client's address decides, as of prefixes.
+    #[inline]
+    #[must_use]
+    pub fn by_address(&self) -> bool {
+        self.macs.is_empty() && self.vlans.is_empty() && self.matches.is_empty()
+    }
+
+    /// The client of an IPv4 address, which is that of one host, if a prefix names it.
+    #[inline]
+    #[must_use]
+    pub fn owner_v4(&self, address: u32) -> Option<ClientName> {
+        longest(&self.v4, address)
+    }
+
     /// The client of a frame that came in by a port pair and would belong to `key` without rules: a
     /// named client, or `key`.
     #[inline]
@@ -259,7 +273,7 @@ impl Rules {
             return ClientKey::Named(name);
         }
         let named = self.by_link(frame, direction).or_else(|| match key {
-            ClientKey::Ip(IpAddr::V4(a)) => longest(&self.v4, a.to_bits()),
+            ClientKey::Ip(IpAddr::V4(a)) => self.owner_v4(a.to_bits()),
             ClientKey::Ip(IpAddr::V6(a)) => longest(&self.v6, a.to_bits()),
             _ => None,
         });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrival: the client of a frame, and the way into its pipe.
 
-use crate::classify::{Class, ETHERNET, classify, plain_v4, resolved_client};
+use crate::classify::{Class, ETHERNET, classify, is_host_v4, plain_v4, resolved_client};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, Hint, Label};
 use crate::memory::prefetch_lines;
@@ -87,15 +87,26 @@ impl<B: Buffer> Engine<B> {
         (ETHERNET..=self.limits.frame as usize).contains(&frame.len())
     }
 
-    /// The address of a frame's host, if without any rule that address is its client: the frame can be
-    /// carried, and holds a whole IPv4 packet without VLAN tags and options. Other frames may have one,
-    /// too.
+    /// The address of a frame that alone decides whose it is, and that it can be carried. None of many
+    /// other frames.
     #[inline]
     fn plain_address(&self, direction: Direction, frame: &[u8]) -> Option<u32> {
-        if self.is_ruled || frame.len() > self.limits.frame as usize {
+        if !self.by_address || frame.len() > self.limits.frame as usize {
             return None;
         }
         plain_v4(frame, direction)
+    }
+
+    /// The client with such an address.
+    #[inline]
+    fn client_at(&self, address: u32) -> Option<u32> {
+        if self.is_ruled
+            && let Some(name) = self.rules.owner_v4(address)
+            && is_host_v4(address.into())
+        {
+            return self.index.get(ClientKey::Named(name));
+        }
+        self.index.get_v4(address)
     }
 
     #[inline]
@@ -262,7 +273,7 @@ impl<B: Buffer> Engine<B> {
                         runs[count - 1].1 = end;
                         continue;
                     }
-                    match own.and_then(|address| self.index.get_v4(address)) {
+                    match own.and_then(|address| self.client_at(address)) {
                         Some(client) => pipe_id(client, direction),
                         None => self.route(direction, b.bytes(), label),
                     }

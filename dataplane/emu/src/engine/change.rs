@@ -56,6 +56,7 @@ impl<B: Buffer> Engine<B> {
         }
         // The old plan keeps its rules: nothing is freed here.
         self.is_ruled = !plan.rules.is_empty();
+        self.by_address = plan.rules.by_address();
         self.rules = Arc::clone(&plan.rules);
         self.epoch = plan.epoch;
         let regroups = plan.beams.regroups(&before.plan.beams);
