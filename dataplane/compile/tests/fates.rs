@@ -4,6 +4,7 @@
 //! `fates.txt` has a digest of what left, and when, and of the accounts, for each built-in profile.
 //! An experiment is repeatable as long as they stay. A change that is meant to alter fates replaces
 //! them, and says so in the change log.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fmt::Write as _;
 

@@ -76,7 +76,7 @@ impl Pipe {
         if self.cold.stage.ahead.waiting() > 0
             && let Some(head) = self.fifo.queued(store)
         {
-            Standing::Waits(head.len())
+            Standing::Waits(head.bytes())
         } else if self.shaper.is_idle() {
             Standing::Empty
         } else {
@@ -141,7 +141,7 @@ impl Pipe {
         let ahead = &self.cold.stage.ahead;
         let (frame, cursor) = match place {
             At::Shaper => (self.fifo.ahead_of(store, ahead), Some(ahead)),
-            At::Beam => (self.fifo.queued(store).map(|head| (head.len(), head.arrived)), None),
+            At::Beam => (self.fifo.queued(store).map(|head| (head.bytes(), head.arrived)), None),
         };
         let (len, arrived) = frame.filter(|(_, arrived)| *arrived < now)?;
         let behind = self.fifo.behind_either(store, cursor, now, MAX_PACKET);

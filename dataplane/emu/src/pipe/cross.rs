@@ -99,7 +99,7 @@ impl Pipe {
         while self.phantoms > 0
             && let Some(head) = self.fifo.queued(&shared.store)
         {
-            self.discard(shared, head.len());
+            self.discard(shared, head.bytes());
         }
         self.shaper.rest();
         self.look_later();

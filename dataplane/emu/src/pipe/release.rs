@@ -8,6 +8,9 @@ use crate::units::{Instant, Nanos};
 
 use super::{Pipe, Shared};
 
+/// Takes a frame with its due time, as in [`Pipe::release_run`].
+type Offer<'a, B> = dyn FnMut(Instant, Held<'_, B>) -> Option<(Instant, Nanos)> + 'a;
+
 impl Pipe {
     /// The next deadline: the first frame is due, or the shaper
     /// will have its due time, or the queue has to be served.
@@ -105,7 +108,7 @@ impl Pipe {
         shared: &mut Shared<B>,
         now: Instant,
         most: usize,
-        offer: &mut dyn FnMut(Instant, Held<'_, B>) -> Option<(Instant, Nanos)>,
+        offer: &mut Offer<'_, B>,
     ) -> (usize, bool) {
         let mut n = 0;
         while n < most

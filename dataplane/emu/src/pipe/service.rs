@@ -91,7 +91,7 @@ impl Pipe {
             }
             head = self.fifo.queued(&shared.store);
             match head {
-                Some(next) => self.shaper.follow(next.len(), next.arrived),
+                Some(next) => self.shaper.follow(next.bytes(), next.arrived),
                 None => self.shaper.rest(),
             }
         }
@@ -106,7 +106,7 @@ impl Pipe {
         finish: Instant,
         head: Queued,
     ) {
-        let (len, arrived) = (head.len(), head.arrived);
+        let (len, arrived) = (head.bytes(), head.arrived);
         if head.is_phantom() {
             return self.discard(shared, len);
         }
@@ -172,7 +172,7 @@ impl Pipe {
         // Only AQMs that drop from the head use the bytes behind it.
         let late = self.cold.aqm.plan().drops_late();
         let behind = if late { self.fifo.behind(store, now, MAX_PACKET) } else { 0 };
-        Some((Candidate { arrived: head.arrived, behind }, head.len()))
+        Some((Candidate { arrived: head.arrived, behind }, head.bytes()))
     }
 
     /// Lets the AQM act on frames that would enter service at `now`: chosen ones are marked, or

@@ -30,10 +30,10 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Bytes of the frame.
+    /// Length of the frame.
     #[inline]
     #[must_use]
-    pub fn len(self) -> u32 {
+    pub fn bytes(self) -> u32 {
         self.word & LENGTH
     }
 

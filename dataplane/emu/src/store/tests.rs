@@ -108,7 +108,7 @@ proptest! {
                 prop_assert_eq!(fifos[i].place_due().map(&mut show), expected.map(|(_, f)| f));
                 let first = fifos[i].place_queued().map(show);
                 prop_assert_eq!(first, queued[i].front().cloned());
-                let first = fifos[i].queued(&store).map(|head| head.len());
+                let first = fifos[i].queued(&store).map(|head| head.bytes());
                 prop_assert_eq!(first, queued[i].front().map(|f: &Shown| f.0.len() as u32));
             }
         }
