@@ -62,7 +62,7 @@ const FIXED: u32 = 2;
 /// The pipe has to be looked up.
 const UNKNOWN: u32 = u32::MAX;
 
-/// Bytes of a pipe in an engine, of which each client has two; without what is behind pointers.
+/// Bytes of a pipe in an engine, without what it points to. Each client has two pipes.
 pub const PIPE_BYTES: usize = size_of::<Slot>();
 
 /// One client's path in one direction, and the engine's record of it.
@@ -90,7 +90,7 @@ pub struct Engine<B = NoBuffer> {
     /// Rules of the current plan, and whether there are any.
     rules: Arc<Rules>,
     is_ruled: bool,
-    /// Whether the address of a plain frame ([`plain_v4`](crate::classify::plain_v4)) decides whose it is.
+    /// As [`Rules::by_address`].
     by_address: bool,
     /// Epoch of the current plan, in which clients that frames name are believed.
     epoch: u16,

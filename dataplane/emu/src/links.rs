@@ -14,7 +14,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::classify::{Class, classify, is_host_v4, plain_v4, resolved_client};
+use crate::classify::{Class, classify, plain_v4, resolved_client};
 use crate::client::{ClientKey, ClientName};
 use crate::engine::{Egress, Engine};
 use crate::frame::{Buffer, Frame, Hint, Label};
@@ -102,10 +102,8 @@ impl Board {
     pub fn link(&self, direction: Direction, frame: &[u8], pair: u8) -> usize {
         if self.rules.by_address()
             && let Some(address) = plain_v4(frame, direction)
-            && is_host_v4(address.into())
         {
-            let name = self.rules.owner_v4(address);
-            return name.and_then(|name| self.numbers.get(&name).copied()).unwrap_or(MAIN);
+            return self.number(self.rules.owner_v4(address));
         }
         let key = match classify(frame, direction) {
             Class::Runt => return MAIN,
@@ -116,9 +114,15 @@ impl Board {
             Class::Client(key) => key,
         };
         match self.rules.owner(key, frame, direction, pair) {
-            ClientKey::Named(name) => self.numbers.get(&name).copied().unwrap_or(MAIN),
+            ClientKey::Named(name) => self.number(Some(name)),
             _ => MAIN,
         }
+    }
+
+    /// The number of the link that a rule names.
+    #[inline]
+    fn number(&self, name: Option<ClientName>) -> usize {
+        name.and_then(|name| self.numbers.get(&name).copied()).unwrap_or(MAIN)
     }
 }
 

@@ -30,7 +30,7 @@ use hashbrown::HashMap;
 use thiserror::Error;
 
 pub use crate::classify::VLAN_IDS;
-use crate::classify::{ETHERNET, VLAN_TYPES, be16};
+use crate::classify::{ETHERNET, VLAN_TYPES, be16, is_host_v4};
 use crate::client::{ClientKey, ClientName};
 use crate::matches::fields::mac_bits;
 use crate::matches::{
@@ -252,11 +252,11 @@ impl Rules {
         self.macs.is_empty() && self.vlans.is_empty() && self.matches.is_empty()
     }
 
-    /// The client of an IPv4 address, which is that of one host, if a prefix names it.
+    /// The client of an IPv4 address, if a prefix names it and it can be that of one host.
     #[inline]
     #[must_use]
     pub fn owner_v4(&self, address: u32) -> Option<ClientName> {
-        longest(&self.v4, address)
+        longest(&self.v4, address).filter(|_| is_host_v4(address.into()))
     }
 
     /// The client of a frame that came in by a port pair and would belong to `key` without rules: a
@@ -273,7 +273,7 @@ impl Rules {
             return ClientKey::Named(name);
         }
         let named = self.by_link(frame, direction).or_else(|| match key {
-            ClientKey::Ip(IpAddr::V4(a)) => self.owner_v4(a.to_bits()),
+            ClientKey::Ip(IpAddr::V4(a)) => longest(&self.v4, a.to_bits()),
             ClientKey::Ip(IpAddr::V6(a)) => longest(&self.v6, a.to_bits()),
             _ => None,
         });

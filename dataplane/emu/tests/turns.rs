@@ -117,7 +117,7 @@ proptest! {
         prop_assert_eq!((t.store_used, t.buffers), (0, 0));
     }
 
-    /// Frames that arrive together have the fates that they have one by one, under any plan.
+    /// A burst has the same fates as its frames one by one, under any plan.
     #[test]
     fn burst_equals_its_frames_one_by_one(
         first in plan_with_beams(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrival: the client of a frame, and the way into its pipe.
 
-use crate::classify::{Class, ETHERNET, classify, is_host_v4, plain_v4, resolved_client};
+use crate::classify::{Class, ETHERNET, classify, plain_v4, resolved_client};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, Hint, Label};
 use crate::memory::prefetch_lines;
@@ -87,8 +87,8 @@ impl<B: Buffer> Engine<B> {
         (ETHERNET..=self.limits.frame as usize).contains(&frame.len())
     }
 
-    /// The address of a frame that alone decides whose it is, and that it can be carried. None of many
-    /// other frames.
+    /// The address of a frame that can be carried, if the client follows from the address alone and the
+    /// short way finds it.
     #[inline]
     fn plain_address(&self, direction: Direction, frame: &[u8]) -> Option<u32> {
         if !self.by_address || frame.len() > self.limits.frame as usize {
@@ -102,7 +102,6 @@ impl<B: Buffer> Engine<B> {
     fn client_at(&self, address: u32) -> Option<u32> {
         if self.is_ruled
             && let Some(name) = self.rules.owner_v4(address)
-            && is_host_v4(address.into())
         {
             return self.index.get(ClientKey::Named(name));
         }

@@ -77,7 +77,7 @@ struct Outlet {
 }
 
 impl Outlet {
-    /// Offers a frame. Returns when it was taken, and how late; nothing if it was refused.
+    /// Offers a frame. Returns how late it was taken; nothing if it was refused.
     #[inline(always)]
     fn offer<B: Buffer>(
         &mut self,
@@ -86,7 +86,7 @@ impl Outlet {
         (client, direction): (ClientKey, Direction),
         due: Instant,
         (frame, tagged, _): Held<'_, B>,
-    ) -> Option<(Instant, Nanos)> {
+    ) -> Option<Nanos> {
         if self.unread == 0 {
             self.offered = egress.now(self.now).max(self.now);
             self.unread = QUANTUM;
@@ -97,7 +97,7 @@ impl Outlet {
         }
         let late = self.offered.since(due);
         lateness.count(late);
-        Some((self.offered, late))
+        Some(late)
     }
 }
 

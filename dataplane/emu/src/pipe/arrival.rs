@@ -8,6 +8,7 @@ use crate::frame::{Buffer, Frame, Label};
 use crate::mtu::Answer;
 use crate::observe::Event;
 use crate::stats::{Count, DropReason};
+use crate::store::Place;
 use crate::units::Instant;
 
 use super::{AT_ONCE, Cold, LOOK_AFTER, Pipe, Shared};
@@ -62,17 +63,9 @@ impl Pipe {
                 self.take_in(shared, at, frame, len, &[]);
                 continue;
             }
-            let pushed = match &mut frame {
-                Frame::Bytes(bytes) => self.fifo.push(&mut shared.store, at, bytes, &[]),
-                Frame::Buffer(buffer) => self.fifo.keep(&mut shared.store, at, buffer, &[]),
-            };
-            if pushed.is_err() {
-                self.turn_away(shared, at, DropReason::Overload, (frame.bytes(), len), &[]);
+            if self.enqueue(shared, at, &mut frame, (len, fills), &[]).is_none() {
                 continue;
             }
-            self.held += u64::from(len);
-            self.queued += u64::from(len);
-            self.queued_max = self.queued_max.max(fills);
             if self.shaper.is_idle() {
                 self.shaper.start(at, len);
                 if waits {
@@ -192,19 +185,10 @@ impl Pipe {
                 }
             }
         }
-        let pushed = match &mut frame {
-            Frame::Bytes(bytes) => self.fifo.push(&mut shared.store, at, bytes, tag),
-            Frame::Buffer(buffer) => self.fifo.keep(&mut shared.store, at, buffer, tag),
-        };
-        let Ok(place) = pushed else {
-            return self.turn_away(shared, at, DropReason::Overload, (frame.bytes(), len), tag);
-        };
+        let Some(place) = self.enqueue(shared, at, &mut frame, (len, fills), tag) else { return };
         if mark {
             self.mark_at(shared, at, place, len);
         }
-        self.held += u64::from(len);
-        self.queued += u64::from(len);
-        self.queued_max = self.queued_max.max(fills);
         if self.in_beam {
             self.joined(at, len, place);
         } else if self.shaper.is_idle() {
@@ -217,6 +201,31 @@ impl Pipe {
         } else if self.look == Instant::MAX && self.queued > u64::from(LOOK_AFTER) {
             self.look_later();
         }
+    }
+
+    /// Stores a frame of `len` bytes, which has been admitted and fills the queue to `fills` bytes.
+    /// Without memory it is dropped.
+    #[inline(always)]
+    fn enqueue<B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        at: Instant,
+        frame: &mut Frame<'_, B>,
+        (len, fills): (u32, u64),
+        tag: &[u8],
+    ) -> Option<Place> {
+        let pushed = match frame {
+            Frame::Bytes(bytes) => self.fifo.push(&mut shared.store, at, bytes, tag),
+            Frame::Buffer(buffer) => self.fifo.keep(&mut shared.store, at, buffer, tag),
+        };
+        let Ok(place) = pushed else {
+            self.turn_away(shared, at, DropReason::Overload, (frame.bytes(), len), tag);
+            return None;
+        };
+        self.held += u64::from(len);
+        self.queued += u64::from(len);
+        self.queued_max = self.queued_max.max(fills);
+        Some(place)
     }
 
     /// Counts a frame that is dropped before it reaches the pipe's queue.

@@ -8,9 +8,6 @@ use crate::units::{Instant, Nanos};
 
 use super::{Pipe, Shared};
 
-/// Takes a frame with its due time, as in [`Pipe::release_run`].
-type Offer<'a, B> = dyn FnMut(Instant, Held<'_, B>) -> Option<(Instant, Nanos)> + 'a;
-
 impl Pipe {
     /// The next deadline: the first frame is due, or the shaper
     /// will have its due time, or the queue has to be served.
@@ -57,13 +54,13 @@ impl Pipe {
         fifo.frame(&mut shared.store)
     }
 
-    /// The frame at the head of the delay line, of `len` bytes, has been sent at `at`, `late`
-    /// after it was due.
-    fn sent<B: Buffer>(&mut self, shared: &mut Shared<B>, len: u32, at: Instant, late: Nanos) {
+    /// The frame at the head of the delay line, of `len` bytes, has been sent, `late` after it was
+    /// due.
+    fn sent<B: Buffer>(&mut self, shared: &mut Shared<B>, len: u32, due: Instant, late: Nanos) {
         if self.observed
             && let Some(observer) = &mut shared.observer
         {
-            observer.sent(at);
+            observer.sent(due + late);
         }
         self.lateness.count(late);
         self.sent.add(len);
@@ -76,22 +73,22 @@ impl Pipe {
     }
 
     /// Releases frames that are due at `now`, up to `most` records, those of lost frames included, from a
-    /// pipe that is plain. `offer` gets each with its due time; it returns when the frame was taken, and how
-    /// late, or nothing if it was not. Returns the number of records, and whether a frame was refused.
+    /// pipe that is plain. `offer` gets each with its due time; it returns how late the frame was taken, or
+    /// nothing if it was not. Returns the number of records, and whether a frame was refused.
     #[inline]
     pub fn release_run<B: Buffer>(
         &mut self,
         shared: &mut Shared<B>,
         now: Instant,
         most: usize,
-        mut offer: impl FnMut(Instant, Held<'_, B>) -> Option<(Instant, Nanos)>,
+        mut offer: impl FnMut(Instant, Held<'_, B>) -> Option<Nanos>,
     ) -> (usize, bool) {
         debug_assert!(self.plain);
         let Self { fifo, lateness, .. } = self;
         let mut sent = Count::default();
         let released = fifo.release(&mut shared.store, now, most, |due, held| {
             let len = held.2;
-            let Some((_, late)) = offer(due, held) else { return false };
+            let Some(late) = offer(due, held) else { return false };
             lateness.count(late);
             sent.add(len);
             true
@@ -108,7 +105,7 @@ impl Pipe {
         shared: &mut Shared<B>,
         now: Instant,
         most: usize,
-        offer: &mut Offer<'_, B>,
+        offer: &mut dyn FnMut(Instant, Held<'_, B>) -> Option<Nanos>,
     ) -> (usize, bool) {
         let mut n = 0;
         while n < most
@@ -121,8 +118,8 @@ impl Pipe {
             };
             let Some(held) = self.frame(shared) else { break };
             let len = held.2;
-            let Some((at, late)) = offer(due, held) else { return (n - 1, true) };
-            self.sent(shared, len, at, late);
+            let Some(late) = offer(due, held) else { return (n - 1, true) };
+            self.sent(shared, len, due, late);
         }
         (n, false)
     }

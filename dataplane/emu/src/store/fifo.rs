@@ -93,12 +93,13 @@ impl Fifo {
         }
         let word = len | flag(tag);
         let c = self.append(store, size(word))?;
-        if tag.is_empty() && c.offset + HEADER + len <= SEGMENT {
-            store.write_record(c, at.0, frame);
+        let begin = Cursor { offset: c.offset + HEADER + tag.len() as u32, ..c };
+        if begin.offset + len <= SEGMENT {
+            store.write_record(c, (at.0, word), tag, frame);
         } else {
             store.write_header(c, at.0, word);
             store.write(Cursor { offset: c.offset + HEADER, ..c }, tag);
-            store.write(Cursor { offset: c.offset + HEADER + tag.len() as u32, ..c }, frame);
+            store.write(begin, frame);
         }
         Ok(Place(c))
     }

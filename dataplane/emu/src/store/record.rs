@@ -31,32 +31,38 @@ pub struct Place(pub(super) Cursor);
 impl<B: Buffer> Store<B> {
     #[inline]
     pub(super) fn header(&self, c: Cursor) -> (u64, u32) {
-        match self.bytes.get(c.at()..).and_then(<[u8]>::first_chunk) {
-            Some([t0, t1, t2, t3, t4, t5, t6, t7, w0, w1, w2, w3]) => (
-                u64::from_ne_bytes([*t0, *t1, *t2, *t3, *t4, *t5, *t6, *t7]),
-                u32::from_ne_bytes([*w0, *w1, *w2, *w3]),
-            ),
-            None => (0, 0),
-        }
+        let header = self.bytes.get(c.at()..).and_then(<[u8]>::first_chunk);
+        let Some(header): Option<&[u8; HEADER as usize]> = header else { return (0, 0) };
+        let Some((time, rest)) = header.split_first_chunk() else { return (0, 0) };
+        let word = rest.first_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
+        (u64::from_ne_bytes(*time), word)
     }
 
     #[inline]
     pub(super) fn write_header(&mut self, c: Cursor, time: u64, word: u32) {
-        if let Some(h) = self.bytes[c.at()..].first_chunk_mut::<{ HEADER as usize }>() {
-            h[..8].copy_from_slice(&time.to_ne_bytes());
-            h[8..].copy_from_slice(&word.to_ne_bytes());
+        if let Some(header) = self.bytes[c.at()..].first_chunk_mut() {
+            put_header(header, time, word);
         }
     }
 
-    /// Writes the record of a copied frame without a tag, which does not go over the end of a segment.
+    /// Writes the record of a copied frame, with `word` in its header, which does not go over the end of
+    /// a segment.
     #[inline]
-    pub(super) fn write_record(&mut self, c: Cursor, time: u64, frame: &[u8]) {
-        let record =
-            self.bytes.get_mut(c.at()..).and_then(|b| b.get_mut(..HEADER as usize + frame.len()));
+    pub(super) fn write_record(
+        &mut self,
+        c: Cursor,
+        (time, word): (u64, u32),
+        tag: &[u8],
+        frame: &[u8],
+    ) {
+        let size = HEADER as usize + tag.len() + frame.len();
+        let record = self.bytes.get_mut(c.at()..).and_then(|b| b.get_mut(..size));
         if let Some((header, body)) = record.and_then(<[u8]>::split_first_chunk_mut) {
-            let [t0, t1, t2, t3, t4, t5, t6, t7] = time.to_ne_bytes();
-            let [w0, w1, w2, w3] = (frame.len() as u32).to_ne_bytes();
-            *header = [t0, t1, t2, t3, t4, t5, t6, t7, w0, w1, w2, w3];
+            put_header(header, time, word);
+            let (before, body) = body.split_at_mut(tag.len());
+            if !tag.is_empty() {
+                before.copy_from_slice(tag);
+            }
             body.copy_from_slice(frame);
         }
     }
@@ -227,6 +233,12 @@ impl<B: Buffer> Store<B> {
             c = self.advance(c, n as u32);
         }
     }
+}
+
+#[inline]
+fn put_header(header: &mut [u8; HEADER as usize], time: u64, word: u32) {
+    header[..8].copy_from_slice(&time.to_ne_bytes());
+    header[8..].copy_from_slice(&word.to_ne_bytes());
 }
 
 /// Bytes of the tag of a record with `word` in its header.
