@@ -157,7 +157,8 @@ impl Dataplane {
             let (generation, lossy) = (applied.generation, applied.lossy);
             let plan = pb::Plan { offload, ..plan.clone() };
             let merged = Merged { plan, restart: false, arm: [false; 2] };
-            let ready = this.ready(&history, "the offload", merged, lossy).await?;
+            let ready = this.fitting(&history, "the offload", merged, lossy).await?;
+            let ready = this.settle(ready).await?;
             this.withdraw_after(&mut history, None).await?;
             // A change that a worker has made meanwhile has the older offload.
             if history.schedule.after(None).is_some() {
@@ -183,7 +184,8 @@ impl Dataplane {
             }
             let Current { plan, applied, .. } = &history.current;
             let merged = Merged { plan: plan.clone(), restart: false, arm: [false; 2] };
-            let ready = this.ready(&history, "the plan", merged, applied.lossy).await?;
+            let ready = this.fitting(&history, "the plan", merged, applied.lossy).await?;
+            let ready = this.settle(ready).await?;
             this.hand_over(&ready.compiled, applied.generation, false).await.map(drop)
         })
         .await
@@ -222,7 +224,8 @@ impl Dataplane {
             }
             check(history.current.applied.generation, terms.expected)?;
             let merged = merged(change, &history.current)?;
-            let ready = self.ready(&history, subject(change), merged, terms.lossy).await?;
+            let ready = self.fitting(&history, subject(change), merged, terms.lossy).await?;
+            let ready = self.settle(ready).await?;
             self.withdraw_after(&mut history, None).await?;
             // A change that a worker has made meanwhile comes first.
             if history.schedule.after(None).is_none() {
@@ -251,7 +254,8 @@ impl Dataplane {
             let generation = before.applied.generation;
             check(generation, terms.expected)?;
             let merged = merged(change, before)?;
-            let ready = self.ready(&history, subject(change), merged, terms.lossy).await?;
+            let ready = self.fitting(&history, subject(change), merged, terms.lossy).await?;
+            let ready = self.settle(ready).await?;
             self.withdraw_after(&mut history, Some(at)).await?;
             // A worker may have made one of those.
             check(generation, Some(history.tip(Instant::MAX).applied.generation))?;
@@ -320,7 +324,7 @@ impl Dataplane {
     }
 
     /// Prepares the workers for a plan that fits.
-    async fn settle(&self, ready: &mut Ready) -> Result<(), DataplaneError> {
+    async fn settle(&self, mut ready: Ready) -> Result<Ready, DataplaneError> {
         // Clients that share something have one worker.
         let Plan { rules, beams, .. } = &ready.compiled;
         let shares = rules.automatic.is_some() || !beams.beams.is_empty();
@@ -334,19 +338,6 @@ impl Dataplane {
             }
         }
         self.0.utc_zero.store(ready.utc_zero, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// A plan that fits, for which the workers are prepared.
-    async fn ready(
-        &self,
-        history: &History,
-        subject: &'static str,
-        merged: Merged,
-        lossy: bool,
-    ) -> Result<Ready, DataplaneError> {
-        let mut ready = self.fitting(history, subject, merged, lossy).await?;
-        self.settle(&mut ready).await?;
         Ok(ready)
     }
 

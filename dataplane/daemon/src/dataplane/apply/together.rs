@@ -104,12 +104,14 @@ async fn in_order(changes: &[LinkChange], at: Option<Instant>) -> Result<Vec<Mad
         if let Some(made) = known(changes, &histories)? {
             return Ok(made);
         }
-        let mut ready = Vec::with_capacity(changes.len());
+        let mut fitting = Vec::with_capacity(changes.len());
         for (change, history) in changes.iter().zip(&histories) {
-            ready.push(change.fitting(history).await.map_err(|error| change.refused(error))?);
+            fitting.push(change.fitting(history).await.map_err(|error| change.refused(error))?);
         }
-        for (change, ready) in changes.iter().zip(&mut ready) {
-            change.link.settle(ready).await.map_err(|error| change.refused(error))?;
+        let mut ready = Vec::with_capacity(changes.len());
+        for (change, fitting) in changes.iter().zip(fitting) {
+            let settled = change.link.settle(fitting).await;
+            ready.push(settled.map_err(|error| change.refused(error))?);
         }
         for (change, history) in changes.iter().zip(&mut histories) {
             let withdrawn = change.link.withdraw_after(history, None).await;
