@@ -122,10 +122,6 @@ impl Scenario {
 
     /// The names of the other links that it changes.
     pub fn links(&self) -> BTreeSet<&str> {
-        let mut names = BTreeSet::new();
-        step::each_link(&self.step, &mut |name| {
-            names.insert(name);
-        });
-        names
+        step::links(&self.step)
     }
 }

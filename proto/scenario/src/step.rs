@@ -5,7 +5,7 @@ use crate::parts::Parts;
 use crate::ramp::Ramp;
 use profile::format_duration;
 use proto::linkemu::v1 as pb;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -142,12 +142,14 @@ pub(crate) fn each<'a>(steps: &'a [Step], show: &mut impl FnMut(&'a Action)) {
     }
 }
 
-/// Shows the names of all other links that steps change, some perhaps more than once.
-pub(crate) fn each_link<'a>(steps: &'a [Step], show: &mut impl FnMut(&'a str)) {
+/// The names of all other links that steps change.
+pub(crate) fn links(steps: &[Step]) -> BTreeSet<&str> {
+    let mut names = BTreeSet::new();
     for step in steps {
-        step.links.keys().for_each(|name| show(name));
+        names.extend(step.links.keys().map(String::as_str));
         if let What::Repeat { step, .. } = &step.what {
-            each_link(step, show);
+            names.extend(links(step));
         }
     }
+    names
 }
