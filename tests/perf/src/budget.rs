@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The budget: what a packet may cost in instructions and in cache lines, and what a client and a link
-//! may take in memory.
+//! The budget: the most instructions and cache lines for a packet, and the most memory for a client and a
+//! link.
 //!
 //! tests/perf/budget.toml has the figures of each case as they were measured, with the reason for the
 //! last change. A case fails if it costs more than its budget and a tolerance. Figures hold for the tools
-//! that they were measured with; with others nothing is compared (docs/adr/0071).
+//! in the file; with others nothing is compared (docs/adr/0071).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ pub struct State {
     pub pipe: usize,
     /// Behind a pipe's pointer to what few packets need.
     pub cold: usize,
-    /// An engine, of which a link has one, without its clients.
+    /// The engine of a link, without its clients.
     pub link: usize,
 }
 

@@ -12,7 +12,7 @@
 //! | [`lateness`] | lateness in real time beside a bare loop's |
 //! | [`testpmd`] | the driver's own forwarder |
 //! | [`instructions`] | instructions a packet |
-//! | [`budget`] | instructions and state, against what they may be |
+//! | [`budget`] | instructions and memory against their limits |
 //! | [`base`] | this commit against another |
 //!
 //! Method and results: docs/performance.md.

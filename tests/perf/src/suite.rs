@@ -55,7 +55,7 @@ pub fn cases(quick: bool, filter: Option<&str>) -> Vec<Case> {
     if found.is_empty() { with(every()) } else { found }
 }
 
-/// The cases whose instructions have a budget: short delays, which callgrind fills in seconds.
+/// The cases with a budget. Their delays are short, so that callgrind fills them in seconds.
 #[must_use]
 pub fn guarded() -> Vec<Case> {
     let full = |sizes, clients| Case::new(sizes, Profile::Full, 10, clients);

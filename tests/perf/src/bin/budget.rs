@@ -8,17 +8,16 @@ use std::thread;
 use anyhow::{Context, ensure};
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
-use comfy_table::presets::ASCII_MARKDOWN;
-use comfy_table::{CellAlignment, Table};
 use perf::base;
 use perf::budget::{Budget, State};
 use perf::case::Case;
 use perf::instructions::CallgrindError;
 use perf::meter::{Cost, Meter};
+use perf::report::table::{Style, row, table};
 use perf::suite;
 use perf::tools::Tools;
 
-/// Counts what a packet costs, and prints it.
+/// Counts the instructions and cache lines for a packet, and prints them.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -28,7 +27,7 @@ struct Arguments {
     /// Record the figures in tests/perf/budget.toml, with this reason for the change
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     reason: Option<String>,
-    /// Compare with this commit, whose program is built by the same tools
+    /// Compare with this commit; its program is built by the same tools
     #[arg(long, value_name = "REV", conflicts_with = "reason")]
     base: Option<String>,
 }
@@ -43,16 +42,11 @@ fn main() -> anyhow::Result<()> {
         return compare(revision, here, &cases);
     }
     let costs = measure(here, &cases, true).into_iter().collect::<Result<Vec<Cost>, _>>()?;
-    let mut table = table(["case", "bare loop", "ours", "over it", "cache lines"]);
+    let mut table = table(Style::Markdown, ["case", "bare loop", "ours", "over it", "cache lines"]);
     for (case, cost) in cases.iter().zip(&costs) {
         let Cost { bare, ours, over, lines } = cost;
-        table.add_row([
-            case.to_string(),
-            text(*bare),
-            text(*ours),
-            text(*over),
-            format!("{lines:.2}"),
-        ]);
+        let values = [text(*bare), text(*ours), text(*over), format!("{lines:.2}")];
+        row(&mut table, &case.to_string(), values);
     }
     println!("{table}");
     let State { pipe, cold, link, .. } = State::here("");
@@ -115,7 +109,8 @@ fn record(
 fn compare(revision: &str, here: PathBuf, cases: &[Case]) -> anyhow::Result<()> {
     let (commit, base) = base::program(revision, &mut |what| eprintln!("{what}"))?;
     let (before, after) = (measure(base, cases, false), measure(here, cases, false));
-    let mut table = table(["instructions over the bare loop", &commit, "here", "change"]);
+    let mut table =
+        table(Style::Markdown, ["instructions over the bare loop", &commit, "here", "change"]);
     for ((case, before), after) in cases.iter().zip(before).zip(after) {
         let after = after?.over;
         // A base without this case is no error.
@@ -126,7 +121,7 @@ fn compare(revision: &str, here: PathBuf, cases: &[Case]) -> anyhow::Result<()> 
             Err(CallgrindError::NoCount(_)) => ("-".to_owned(), "-".to_owned()),
             Err(error) => return Err(error.into()),
         };
-        table.add_row([case.to_string(), before, text(after), change]);
+        row(&mut table, &case.to_string(), [before, text(after), change]);
     }
     println!("{table}");
     Ok(())
@@ -149,15 +144,6 @@ fn measure(program: PathBuf, cases: &[Case], lines: bool) -> Vec<Result<Cost, Ca
         });
     }
     costs
-}
-
-fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN).set_header(header);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 fn text(value: f64) -> String {

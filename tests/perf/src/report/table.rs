@@ -31,7 +31,8 @@ pub fn text(results: &Results, style: Style) -> String {
     parts.join("\n\n")
 }
 
-fn table<const N: usize>(style: Style, header: [&str; N]) -> Table {
+/// An empty table with a header.
+pub fn table<const N: usize>(style: Style, header: [&str; N]) -> Table {
     let mut table = Table::new();
     match style {
         Style::Terminal => table
@@ -43,7 +44,8 @@ fn table<const N: usize>(style: Style, header: [&str; N]) -> Table {
     table
 }
 
-fn row(table: &mut Table, name: &str, values: impl IntoIterator<Item = String>) {
+/// Adds a row of values with a name.
+pub fn row(table: &mut Table, name: &str, values: impl IntoIterator<Item = String>) {
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     table.add_row(std::iter::once(Cell::new(name)).chain(values.into_iter().map(right)));
 }
