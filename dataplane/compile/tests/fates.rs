@@ -6,7 +6,11 @@
 //! them, and says so in the change log.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "../../emu/tests/numbered/mod.rs"]
+mod numbered;
+
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 
 use compile::compile;
 use emu::client::ClientKey;
@@ -62,13 +66,7 @@ fn frame(direction: Direction, client: u64, len: usize, number: u64) -> Vec<u8> 
     f
 }
 
-/// The addresses of clients become known by their ARP replies.
-fn arp_reply(client: u8) -> Vec<u8> {
-    let head = [0, 1, 8, 0, 6, 4, 0, 2];
-    [&[2; 12][..], &[8, 6], &head, &[2; 6], &[10, 0, 0, client], &[4; 10]].concat()
-}
-
-/// What left: which way, whose, when it was due, and its bytes; in the order of each client.
+/// Frames that left: direction, client, due time and bytes, in the order of each client.
 type Left = Vec<(Direction, ClientKey, Instant, Vec<u8>)>;
 
 fn release(engine: &mut Engine<Vec<u8>>, now: Instant, left: &mut Left) {
@@ -89,7 +87,8 @@ fn run(plan: &Plan, other: &Plan, seed: u64, digest: &mut Sha256) {
     let mut numbers = Numbers(seed);
     let mut engine = Engine::new(LIMITS, seeded(plan, seed), Instant::ZERO).unwrap();
     for client in 0..CLIENTS as u8 {
-        engine.arrive(Instant::ZERO, Direction::Return, &arp_reply(client));
+        let host = Ipv4Addr::new(10, 0, 0, client);
+        engine.arrive(Instant::ZERO, Direction::Return, &numbered::arp_reply(host));
     }
     let mut now = Instant::ZERO;
     for burst in 0..BURSTS {
