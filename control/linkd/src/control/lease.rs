@@ -147,8 +147,8 @@ impl Control {
         *self.0.visitor.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Stops the scenarios whose callers may not change the link any longer: its own, and that of
-    /// another link.
+    /// Stops the link's own scenario, and one of another link that changes this one, if the caller may
+    /// not change the link any longer.
     pub async fn settle_scenario(&self, leases: &Leases) {
         self.settle_visitor(leases).await;
         let Some(run) = self.0.saver.state().scenario else { return };

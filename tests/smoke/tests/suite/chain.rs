@@ -144,7 +144,7 @@ const AFTER: [f64; 2] = [7.0, 10.0];
 const REST_TOLERANCE: f64 = 0.002;
 
 /// Bits of frame per second in Mbit/s that senders get who always have a backlog and lose no frame:
-/// the rate of the wire less that of the cross traffic, of which the overhead is not theirs.
+/// the rate of the wire less that of the cross traffic, both with overhead, less their own overhead.
 fn rest_mbps(cross_mbps: f64) -> f64 {
     let frame = WINDOW_FRAME_BYTES as f64;
     let cross = cross_mbps * (PHANTOM_BYTES + OVERHEAD_BYTES) / PHANTOM_BYTES;
