@@ -72,7 +72,7 @@ type Left = Vec<(Direction, ClientKey, Instant, Vec<u8>)>;
 fn release(engine: &mut Engine<Vec<u8>>, now: Instant, left: &mut Left) {
     while engine.next_deadline().is_some_and(|next| next <= now) {
         engine.release(now, 256, &mut |d: Departure<'_, Vec<u8>>| {
-            left.push((d.direction, d.client, d.due, d.bytes().to_vec()));
+            left.push((d.direction, *d.client, d.due, d.bytes().to_vec()));
             if let Frame::Buffer(buffer) = d.frame {
                 buffer.take();
             }

@@ -81,7 +81,7 @@ fn wrap(direction: Direction, client: u16, epoch: u16, inner: &[u8]) -> Vec<u8> 
 /// A frame that leaves through `wan` enters there.
 fn inject<I: PacketIo>(io: &mut I, bytes: &[u8]) {
     let departure = || Departure {
-        client: ClientKey::Default,
+        client: &ClientKey::Default,
         direction: Direction::Return,
         due: Instant::ZERO,
         frame: Frame::Bytes(bytes),

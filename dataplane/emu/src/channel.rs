@@ -39,6 +39,7 @@ pub struct ChannelPlan<'a> {
 }
 
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Channel {
     /// No frame is lost before this, so that the processes need not be asked.
     clear_until: Instant,

@@ -148,13 +148,14 @@ impl Excursion {
 }
 
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Delay {
     base: Nanos,
     slot: Nanos,
-    /// A boundary between slots; the others lie at multiples of `slot` from it.
-    boundary: Instant,
     calm: Calm,
     last_due: Instant,
+    /// A boundary between slots; the others lie at multiples of `slot` from it.
+    boundary: Instant,
     processes: Box<Processes>,
 }
 

@@ -12,6 +12,7 @@ mod expiry;
 mod index;
 mod lateness;
 mod limits;
+mod ready;
 mod release;
 mod report;
 
@@ -24,7 +25,7 @@ use crate::client::ClientKey;
 use crate::frame::{Buffer, NoBuffer};
 use crate::memory::{LINE, advise_large_pages};
 use crate::observe::Observer;
-use crate::pipe::{HOT, Pipe, Shared};
+use crate::pipe::{HOT, Pipe, RELEASED, Shared};
 use crate::plan::{PipePlan, Plan};
 use crate::rng::StreamKey;
 use crate::rules::Rules;
@@ -37,6 +38,7 @@ use expiry::{Activity, Expired};
 use index::Index;
 use lateness::Counted;
 pub use limits::{EngineError, Limits};
+use ready::Ready;
 pub use release::{Departure, Egress};
 
 /// Frames that a pipe releases before the next pipe, and before the clock is
@@ -48,10 +50,11 @@ const LOOKS: usize = 512;
 const SERVED: u32 = 1024;
 /// Changes that pipes take in a turn, besides pipes with arriving frames.
 const SETTLED: u32 = 16;
-/// Cache lines of a pipe that a release touches.
-const RELEASE_LINES: usize = 2;
-/// Cache lines of a slot that an arrival touches.
+/// Cache lines of a slot, from the first one on, that an arrival touches.
 const ARRIVAL_LINES: usize = (offset_of!(Slot, pipe) + HOT).div_ceil(LINE);
+/// The cache line of a slot that an arrival touches as well, and a release besides the first one.
+const RELEASE_LINE: usize = (offset_of!(Slot, pipe) + RELEASED) / LINE;
+const _: () = assert!((offset_of!(Slot, pipe) + RELEASED).is_multiple_of(LINE), "one line");
 /// Frames of a burst that are classified before the first of them is enqueued.
 const BURST: usize = 64;
 
@@ -69,14 +72,17 @@ pub const PIPE_BYTES: usize = size_of::<Slot>();
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Slot {
-    /// The next time in the wheel, and the one after that, as far as known. Other events
-    /// may occur as well; then there is nothing to do.
+    /// The next time in the wheel, as far as known. Other events may occur as well; then there is nothing
+    /// to do.
     scheduled: Instant,
-    later: Instant,
     /// Version of the last change that it has taken.
     version: u32,
-    client: ClientKey,
+    /// Whether `later` is known. It is in a line that few frames need.
+    has_later: bool,
     pipe: Pipe,
+    /// The time in the wheel after `scheduled`.
+    later: Instant,
+    client: ClientKey,
 }
 
 /// The clients of one worker, and their frames. `B` is the buffer of arriving frames.
@@ -101,9 +107,7 @@ pub struct Engine<B = NoBuffer> {
     expired: Expired,
     wheel: Wheel,
     beams: Beams,
-    /// Pipes to visit, in order; each once.
-    ready: VecDeque<u32>,
-    is_ready: Vec<bool>,
+    ready: Ready,
     /// The current change, at the back, and older ones that some pipe has yet to
     /// take.
     changes: VecDeque<Change>,
@@ -177,8 +181,7 @@ impl<B: Buffer> Engine<B> {
             expired: Expired::default(),
             wheel,
             beams: Beams::with_room_for(2 * room),
-            ready: VecDeque::with_capacity(2 * room),
-            is_ready: vec![false; 2 * room],
+            ready: Ready::new(2 * room),
             changes: VecDeque::with_capacity(64),
             oldest: 0,
             version: 0,
@@ -270,6 +273,7 @@ impl<B: Buffer> Engine<B> {
                 None => self.slots.push(Slot {
                     pipe,
                     scheduled: Instant::MAX,
+                    has_later: false,
                     later: Instant::MAX,
                     version,
                     client: key,

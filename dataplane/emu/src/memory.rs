@@ -27,16 +27,16 @@ pub fn prefetch_bytes<const LEN: usize>(data: &[u8], at: usize) {
     let _ = (data, at);
 }
 
-/// Hints that the first `LINES` lines of `data[at]` will be used soon.
+/// Hints that the lines of `data[at]` from `FROM` up to, but excluding, `TO` will be used soon.
 #[inline]
-pub fn prefetch_lines<T, const LINES: usize>(data: &[T], at: usize) {
-    const { assert!(LINES * LINE <= size_of::<T>(), "within an element") };
+pub fn prefetch_lines<T, const FROM: usize, const TO: usize>(data: &[T], at: usize) {
+    const { assert!(TO * LINE <= size_of::<T>(), "within an element") };
     #[cfg(target_arch = "x86_64")]
     if let Some(place) = data.get(at) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let start: *const i8 = std::ptr::from_ref(place).cast();
-        let mut line = 0;
-        while line < LINES {
+        let mut line = FROM;
+        while line < TO {
             // SAFETY: a hint, without effect on memory; the address is within the element.
             unsafe {
                 _mm_prefetch::<_MM_HINT_T0>(start.add(line * LINE));

@@ -26,7 +26,7 @@ use crate::corrupt::Corrupt;
 use crate::cross::Cross;
 use crate::delay::Delay;
 use crate::duplicate::Duplicate;
-use crate::histogram::{Lateness, QueueDelay};
+use crate::histogram::{LatenessTally, QueueDelayTally};
 use crate::mtu::Mtu;
 use crate::observe::Observer;
 use crate::plan::PipePlan;
@@ -111,31 +111,42 @@ pub struct Shared<B> {
     pub observer: Option<Box<dyn Observer>>,
 }
 
-/// Bytes at the start of a pipe that a frame touches: up to the first counters of the time in the queue.
-pub const HOT: usize = offset_of!(Pipe, queue_delay) + 64;
+/// Bytes at the start of a pipe that frames touch, up to the counts of short times in the queue.
+pub const HOT: usize = offset_of!(Pipe, queue_delay) + size_of::<u64>();
+/// Where the line of a pipe begins that a release touches besides the first one.
+pub const RELEASED: usize = offset_of!(Pipe, look);
 
-/// A pipe. Fields that a release touches come first, then those of an arrival: with thousands
-/// of pipes each cache line is a wait for memory.
+/// A pipe. With thousands of pipes each cache line is a wait for memory: the fields are in the order in
+/// which a frame needs them. In an engine's slot lines begin at `received`, in the shaper at `service`, at
+/// `channel`, just before `queue_delay`, and at `look`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Pipe {
+    // A release and an arrival.
     fifo: Fifo,
-    sent: Count,
-    /// When the queue has to be served although nothing is due.
-    look: Instant,
-    /// Due time of the first frame that is held back; [`Instant::MAX`] if there is none.
-    aside_due: Instant,
-    /// Arrival of the next phantom frame; [`Instant::MAX`] if there is none.
-    cross_next: Instant,
-    shaper: Shaper,
+    // An arrival.
     received: Count,
     /// Bytes in the queue, the frame in service and phantom ones included.
     queued: u64,
     queued_max: u64,
-    /// Bytes in the queue and in the delay line, the lost ones not included.
-    held: u64,
     /// Up to this many bytes in the queue every frame is admitted.
     admitted: u64,
+    // The service of the queue.
+    shaper: Shaper,
+    channel: Channel,
+    delay: Delay,
+    queue_delay: QueueDelayTally,
+    // Few frames.
+    cold: Box<Cold>,
+    /// Due time of the first frame that is held back; [`Instant::MAX`] if there is none.
+    aside_due: Instant,
+    // A release and an arrival.
+    /// When the queue has to be served although nothing is due.
+    look: Instant,
+    /// Bytes in the queue and in the delay line, the lost ones not included.
+    held: u64,
+    /// Bytes that have been sent. The packets are those of which the lateness was counted.
+    sent: u64,
     extras: Extras,
     /// Whether it has none of what most pipes do not have: no extras, beam, MTU, observer or
     /// phantom frames, and no frame is held back. Then frames pass it in runs.
@@ -151,15 +162,13 @@ pub struct Pipe {
     reports_schedule: bool,
     /// A longer frame may hold a packet above the MTU. Fills a gap between fields.
     unchecked: u16,
-    /// Frames that leave at most when one arrives.
-    at_arrival: u32,
     /// Phantom frames in the queue.
     phantoms: u32,
-    channel: Channel,
-    delay: Delay,
-    cold: Box<Cold>,
-    queue_delay: QueueDelay,
-    lateness: Lateness,
+    lateness: LatenessTally,
+    /// Arrival of the next phantom frame; [`Instant::MAX`] if there is none.
+    cross_next: Instant,
+    /// Frames that leave at most when one arrives.
+    at_arrival: u32,
 }
 
 impl Pipe {
@@ -212,7 +221,7 @@ impl Pipe {
             delay: Delay::new(&plan.delay, key, at, start),
             fifo: Fifo::default(),
             received: Count::default(),
-            sent: Count::default(),
+            sent: 0,
             queued: 0,
             queued_max: 0,
             held: 0,
@@ -221,8 +230,8 @@ impl Pipe {
             cross_next: Instant::MAX,
             phantoms: 0,
             cold: Box::new(cold),
-            lateness: Lateness::default(),
-            queue_delay: QueueDelay::default(),
+            lateness: LatenessTally::default(),
+            queue_delay: QueueDelayTally::default(),
         };
         pipe.set_cross(plan, key, at);
         pipe.look_later();
@@ -236,7 +245,8 @@ impl Pipe {
         let is_extra = watched || duplicates || corrupts || reorders;
         let is_observed = self.observed || self.reports_schedule;
         let holds_back = self.aside_due != Instant::MAX;
-        let is_special = is_extra || is_observed || holds_back || self.in_beam || self.has_cross();
+        let is_crossed = self.has_cross() || self.phantoms > 0;
+        let is_special = is_extra || is_observed || holds_back || self.in_beam || is_crossed;
         self.plain = !is_special && self.unchecked == u16::MAX;
     }
 
@@ -250,9 +260,10 @@ impl Pipe {
     /// The accounts as of the last instant to which the pipe was advanced.
     #[must_use]
     pub fn stats(&self) -> PipeStats {
+        let lateness = self.lateness.histogram();
         let mut stats = PipeStats {
             received: self.received,
-            sent: self.sent,
+            sent: Count { packets: lateness.total(), bytes: self.sent },
             dropped: self.cold.dropped,
             marked: self.cold.marked,
             duplicated: self.cold.duplicated,
@@ -261,8 +272,8 @@ impl Pipe {
             queue_max_bytes: self.queued_max,
             cross_offered: self.cold.cross_offered,
             cross_dropped: self.cold.cross_dropped,
-            queue_delay: self.queue_delay,
-            lateness: self.lateness,
+            queue_delay: self.queue_delay.histogram(),
+            lateness,
             ..PipeStats::default()
         };
         let held = self.fifo.held() - self.phantoms;

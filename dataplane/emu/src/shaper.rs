@@ -120,14 +120,16 @@ impl Course {
 
 /// The shaper of one pipe. Serves one frame at a time.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Shaper {
-    /// Step in which the frame in service ends, or the last one ended.
-    step: Step,
     course: Option<Box<Course>>,
     framing: Framing,
+    // What each frame needs, in one line of a pipe.
     service: Service,
     /// The time of a frame, as computed last.
     span: Span,
+    /// Step in which the frame in service ends, or the last one ended.
+    step: Step,
 }
 
 /// The time of a frame at a constant rate: `nanos` + `fraction` / rate nanoseconds.

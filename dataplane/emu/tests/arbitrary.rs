@@ -419,7 +419,7 @@ pub fn release<B: Buffer>(
         let takes = left.len() < full;
         if takes {
             assert!(d.due <= now, "early");
-            left.push((d.direction, d.client, d.due, d.bytes().to_vec()));
+            left.push((d.direction, *d.client, d.due, d.bytes().to_vec()));
             if let Frame::Buffer(buffer) = d.frame {
                 buffer.take();
             }

@@ -81,7 +81,7 @@ fn release(engine: &mut Engine, now: Instant, budget: usize, left: &mut Left) ->
     engine.release(now, budget, &mut |d: Departure<'_>| {
         assert!(d.due <= now, "early");
         let number = u32::from_be_bytes(d.bytes()[34..38].try_into().unwrap());
-        left.push((d.client, number, d.due.0, d.bytes().len()));
+        left.push((*d.client, number, d.due.0, d.bytes().len()));
         true
     })
 }

@@ -100,8 +100,8 @@ fn all_of(engine: &mut Engine<Vec<u8>>, link: usize, direction: Direction) -> Ve
     let mut out = Vec::new();
     loop {
         let n = engine.release(Instant(END.0), usize::MAX, &mut |d: Departure<'_, Vec<u8>>| {
-            if d.direction == direction && d.client != ClientKey::Bypass {
-                out.push((d.due, link, d.client, d.bytes().to_vec()));
+            if d.direction == direction && *d.client != ClientKey::Bypass {
+                out.push((d.due, link, *d.client, d.bytes().to_vec()));
             }
             true
         });
@@ -275,7 +275,7 @@ proptest! {
             events.push((now, link, Event::Arrive(Direction::Forward, 0, 60), 0));
         }
         let mut egress = |d: Departure<'_, Vec<u8>>| {
-            if d.client != ClientKey::Bypass {
+            if *d.client != ClientKey::Bypass {
                 out[d.direction as usize].push((d.due, d.bytes().to_vec()));
             }
             true

@@ -3,7 +3,7 @@
 
 use crate::numbered::resolve;
 use emu::engine::{Departure, Engine, Limits};
-use emu::histogram::{Lateness, QueueDelay};
+use emu::histogram::{LatenessTally, QueueDelayTally};
 use emu::plan::Plan;
 use emu::stats::{PipeStats, Snapshot};
 use emu::units::{BitRate, Direction, Instant, Nanos};
@@ -46,7 +46,7 @@ fn burst_waits_for_earlier_frames() {
     for _ in 0..FRAMES {
         engine.arrive(Instant::ZERO, FORWARD, &frame(1));
     }
-    let (mut queue_delay, mut lateness) = (QueueDelay::default(), Lateness::default());
+    let (mut queue_delay, mut lateness) = (QueueDelayTally::default(), LatenessTally::default());
     (1..=FRAMES).for_each(|k| queue_delay.count(Nanos(k * SERVICE.0)));
     // Half of it is not served yet.
     let half = Instant::ZERO + Nanos(FRAMES / 2 * SERVICE.0);
@@ -58,15 +58,15 @@ fn burst_waits_for_earlier_frames() {
     (1..=FRAMES).for_each(|k| lateness.count(Nanos((FRAMES - k) * SERVICE.0 + 777)));
     let stats = pipe(&mut engine, end);
     assert_eq!(stats.sent.packets, FRAMES);
-    assert_eq!(stats.queue_delay, queue_delay);
-    assert_eq!(stats.lateness, lateness);
+    assert_eq!(stats.queue_delay, queue_delay.histogram());
+    assert_eq!(stats.lateness, lateness.histogram());
     // A mark does not touch them, and other pipes have none of it.
-    assert_eq!(pipe(&mut engine, end).lateness, lateness);
+    assert_eq!(pipe(&mut engine, end).lateness, lateness.histogram());
     let mut snapshot = Snapshot::default();
     engine.snapshot(end, false, &mut snapshot);
     let all = snapshot.clients.iter().map(|client| &client.pipes[FORWARD]);
     let all = all.fold(PipeStats::default(), PipeStats::plus);
-    assert_eq!(all.queue_delay, queue_delay);
+    assert_eq!(all.queue_delay, queue_delay.histogram());
     assert_eq!(snapshot.clients[2].pipes[Direction::Return], PipeStats::default());
 }
 

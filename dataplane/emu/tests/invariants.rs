@@ -59,7 +59,7 @@ proptest! {
                                 Some((at, f)) if is_same(&f, d.bytes()) && d.due >= at => {}
                                 _ => wrong = Some("not what arrived, or twice"),
                             }
-                            let last = sent.insert((d.direction, d.client), (n, d.due));
+                            let last = sent.insert((d.direction, *d.client), (n, d.due));
                             if last.is_some_and(|(m, due)| m > n || due > d.due) {
                                 wrong = Some("out of order");
                             }
@@ -204,7 +204,7 @@ proptest! {
             let mut engine = Engine::new(LIMITS, plan.clone(), Instant::ZERO).unwrap();
             let mut fates = Vec::new();
             let mut note = |d: Departure<'_>| {
-                if d.client == ClientKey::Ip([10, 0, 0, 1].into()) {
+                if *d.client == ClientKey::Ip([10, 0, 0, 1].into()) {
                     fates.push((d.direction, number(d.bytes()), d.due));
                 }
                 true

@@ -55,7 +55,7 @@ fn release_links(links: &mut Links<Vec<u8>>, now: Instant, left: &mut [Left; LIN
         let bytes = d.bytes().to_vec();
         let at = if d.direction == Direction::Forward { 32 } else { 28 };
         let link = usize::from(bytes[at]).min(LINKS - 1);
-        left[link].push((d.direction, d.client, d.due, bytes));
+        left[link].push((d.direction, *d.client, d.due, bytes));
         true
     });
 }

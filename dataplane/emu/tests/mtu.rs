@@ -46,7 +46,7 @@ type Left = Vec<(Direction, ClientKey, Instant, Vec<u8>)>;
 
 fn release(engine: &mut Engine, now: Instant, left: &mut Left) {
     engine.release(now, usize::MAX, &mut |d: Departure<'_>| {
-        left.push((d.direction, d.client, d.due, d.bytes().to_vec()));
+        left.push((d.direction, *d.client, d.due, d.bytes().to_vec()));
         true
     });
 }

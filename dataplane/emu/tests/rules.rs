@@ -73,7 +73,7 @@ fn play(
         }
         engine.release(now, usize::MAX, &mut |d: Departure<'_>| {
             let number = u32::from_be_bytes(d.bytes()[34..38].try_into().unwrap());
-            left.push((d.client, d.direction, d.due, number));
+            left.push((*d.client, d.direction, d.due, number));
             true
         });
     }
@@ -138,7 +138,7 @@ fn flow_class_of_a_host_is_a_client_with_its_own_order_and_fate() {
             }
             engine.release(now, usize::MAX, &mut |d: Departure<'_>| {
                 let number = u32::from_be_bytes(d.bytes()[34..38].try_into().unwrap());
-                left.push((d.client, d.due, number));
+                left.push((*d.client, d.due, number));
                 true
             });
         }

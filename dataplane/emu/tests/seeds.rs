@@ -64,7 +64,7 @@ fn fates(plan: &Plan) -> u64 {
     let mut left = Vec::new();
     let mut note = |d: Departure<'_>| {
         let number = u64::from(d.bytes()[34]) << 8 | u64::from(d.bytes()[35]);
-        left.push((d.direction as u64, d.client, [number, d.due.0]));
+        left.push((d.direction as u64, *d.client, [number, d.due.0]));
         true
     };
     let mut now = Instant::ZERO;

@@ -62,7 +62,7 @@ type Left = Vec<(ClientKey, Instant, Vec<u8>)>;
 
 fn release<B: emu::frame::Buffer>(engine: &mut Engine<B>, now: Instant, left: &mut Left) -> usize {
     engine.release(now, 256, &mut |d: Departure<'_, B>| {
-        left.push((d.client, d.due, d.bytes().to_vec()));
+        left.push((*d.client, d.due, d.bytes().to_vec()));
         if let Frame::Buffer(buffer) = d.frame {
             assert!(buffer.take().is_some());
         }

@@ -97,7 +97,7 @@ impl PacketIo for SimIo {
 
     fn transmit(&mut self, d: Departure<'_, Vec<u8>>) -> bool {
         self.sent.push(Sent {
-            client: d.client,
+            client: *d.client,
             direction: d.direction,
             due: d.due,
             at: self.now,

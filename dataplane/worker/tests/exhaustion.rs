@@ -100,7 +100,7 @@ impl<I: PacketIo> PacketIo for Recorder<I> {
         let client = departure.client;
         let taken = self.inner.transmit(departure);
         if taken {
-            self.sent.push((client, number));
+            self.sent.push((*client, number));
         }
         taken
     }

@@ -181,7 +181,7 @@ impl PacketIo for Port {
     }
 
     fn transmit(&mut self, d: Departure<'_, Vec<u8>>) -> bool {
-        self.sent.push((d.client, self.now));
+        self.sent.push((*d.client, self.now));
         if let Frame::Buffer(buffer) = d.frame {
             buffer.take();
         }

@@ -46,7 +46,7 @@ fn frame(number: u32) -> Vec<u8> {
 /// Sends a frame on `wan`, where it is received again.
 fn send(io: &mut impl PacketIo, frame: &[u8]) {
     let departure = || Departure {
-        client: ClientKey::Default,
+        client: &ClientKey::Default,
         direction: Direction::Return,
         due: Instant::ZERO,
         frame: Frame::Bytes(frame),

@@ -115,7 +115,7 @@ fn frame_of_shim_ethertype_bypasses_without_switch() {
     engine.arrive(Instant::ZERO, FORWARD, &frame(60, 1));
     let mut left = Vec::new();
     engine.release(Instant::ZERO, 9, &mut |d: Departure<'_>| {
-        left.push((d.client, d.bytes().to_vec()));
+        left.push((*d.client, d.bytes().to_vec()));
         true
     });
     // The engine draws the loss, since there is no switch to do it.

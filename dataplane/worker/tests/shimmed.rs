@@ -50,7 +50,7 @@ impl PacketIo for Port {
     fn transmit(&mut self, d: Departure<'_, Vec<u8>>) -> bool {
         let Some(left) = self.0.takes.get().checked_sub(1) else { return false };
         self.0.takes.set(left);
-        self.0.left.borrow_mut().push((d.direction, d.client, d.due, d.bytes().to_vec()));
+        self.0.left.borrow_mut().push((d.direction, *d.client, d.due, d.bytes().to_vec()));
         if let Frame::Buffer(buffer) = d.frame {
             buffer.take();
         }

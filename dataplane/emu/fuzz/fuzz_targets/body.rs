@@ -32,7 +32,7 @@ pub fn frames(mut data: &[u8]) {
         let _ = classify(frame, direction);
         engine.arrive(now, direction, frame);
         engine.release(now, 64, &mut |d: Departure<'_>| {
-            if d.client == ClientKey::Bypass && d.direction != direction {
+            if *d.client == ClientKey::Bypass && d.direction != direction {
                 assert!(direction == Direction::Return && frame.len() > 68 + 14);
                 assert!(d.bytes().len() > 14 + 28 && d.bytes()[..6] == frame[6..12]);
             } else {

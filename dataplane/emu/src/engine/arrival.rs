@@ -10,7 +10,7 @@ use crate::stats::DropReason;
 use crate::tag::Tag;
 use crate::units::{Direction, Instant};
 
-use super::{ARRIVAL_LINES, BURST, BYPASS, DEFAULT, Engine, Slot, UNKNOWN, pipe_id};
+use super::{ARRIVAL_LINES, BURST, BYPASS, DEFAULT, Engine, RELEASE_LINE, Slot, UNKNOWN, pipe_id};
 
 impl<B: Buffer> Engine<B> {
     /// The client of a frame that belongs to `key` unless a rule decides otherwise.
@@ -283,7 +283,8 @@ impl<B: Buffer> Engine<B> {
             if count > 0 && runs[count - 1].0 == id {
                 runs[count - 1].1 = end;
             } else {
-                prefetch_lines::<_, ARRIVAL_LINES>(&self.slots, id as usize);
+                prefetch_lines::<_, 0, ARRIVAL_LINES>(&self.slots, id as usize);
+                prefetch_lines::<_, RELEASE_LINE, { RELEASE_LINE + 1 }>(&self.slots, id as usize);
                 runs[count] = (id, end);
                 count += 1;
             }

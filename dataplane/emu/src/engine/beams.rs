@@ -90,7 +90,7 @@ impl<B: Buffer> Engine<B> {
     /// Inserts a beam into the wheel, as [`Engine::reschedule`] does.
     fn schedule_beam(&mut self, number: u32) {
         if let Some(t) = self.beams.reschedule(number) {
-            self.wheel.insert(self.is_ready.len() as u32 + number, t);
+            self.wheel.insert(self.ready.room() as u32 + number, t);
         }
     }
 

@@ -10,11 +10,11 @@ use crate::units::{ByDirection, Direction, Instant, Nanos};
 use crate::wheel::Wheel;
 
 use super::lateness::Counted;
-use super::{Engine, LOOKS, QUANTUM, RELEASE_LINES, SERVED, SETTLED, Slot};
+use super::{Engine, LOOKS, QUANTUM, RELEASE_LINE, SERVED, SETTLED, Slot};
 
 #[derive(Debug)]
 pub struct Departure<'a, B = NoBuffer> {
-    pub client: ClientKey,
+    pub client: &'a ClientKey,
     pub direction: Direction,
     /// When it was due.
     pub due: Instant,
@@ -61,7 +61,9 @@ impl Slot {
     #[inline]
     fn schedule(&mut self, wheel: &mut Wheel, id: u32, deadline: Instant) {
         if deadline < self.scheduled {
-            self.later = self.scheduled;
+            if self.scheduled != Instant::MAX {
+                (self.later, self.has_later) = (self.scheduled, true);
+            }
             self.scheduled = deadline;
             wheel.insert(id, deadline);
         }
@@ -83,7 +85,7 @@ impl Outlet {
         &mut self,
         egress: &mut impl Egress<B>,
         lateness: &mut Counted,
-        (client, direction): (ClientKey, Direction),
+        (client, direction): (&ClientKey, Direction),
         due: Instant,
         (frame, tagged, _): Held<'_, B>,
     ) -> Option<Nanos> {
@@ -136,18 +138,20 @@ impl<B: Buffer> Engine<B> {
         let (mut looked, mut vain, mut served) = (0, 0, 0);
         while sent < budget && looked < self.ready.len() && vain < LOOKS && served < SERVED {
             self.look_ahead();
-            let Some(id) = self.ready.pop_front() else { break };
+            let Some(id) = self.ready.next() else { break };
             let direction = Direction::BOTH[id as usize % 2];
             // A pipe with a pending change may have to wait for a later turn.
             let behind = self.slots[id as usize].version != self.version;
             if refused[direction] || behind && self.settled >= SETTLED {
-                self.ready.push_back(id);
+                self.ready.again(id);
                 looked += 1;
                 vain += 1;
                 continue;
             }
-            self.catch_up(id);
-            let Self { slots, shared, lateness, ready, is_ready, wheel, .. } = self;
+            if behind || self.shared.observer.is_some() {
+                self.catch_up(id);
+            }
+            let Self { slots, shared, lateness, ready, wheel, .. } = self;
             let slot = &mut slots[id as usize];
             let Slot { client, pipe, .. } = slot;
             let turn = QUANTUM.min(budget - sent);
@@ -155,7 +159,7 @@ impl<B: Buffer> Engine<B> {
             if shared.store.buffers() > 0 {
                 pipe.prefetch_kept(&shared.store, now, turn);
             }
-            let from = (*client, direction);
+            let from = (&*client, direction);
             let (n, is_refused) = if pipe.is_plain() {
                 pipe.release_run(shared, now, turn, |due, held| {
                     outlet.offer(egress, lateness, from, due, held)
@@ -174,15 +178,15 @@ impl<B: Buffer> Engine<B> {
             } else {
                 vain += 1;
             }
-            let deadline = pipe.deadline().unwrap_or(Instant::MAX);
+            let deadline = pipe.deadline();
             if deadline <= now {
-                ready.push_back(id);
+                ready.again(id);
                 looked += usize::from(n == 0);
             } else {
-                is_ready[id as usize] = false;
+                ready.leave(id);
                 if slot.scheduled <= now {
-                    slot.scheduled = if slot.later > now { slot.later } else { Instant::MAX };
-                    slot.later = Instant::MAX;
+                    let is_known = std::mem::take(&mut slot.has_later) && slot.later > now;
+                    slot.scheduled = if is_known { slot.later } else { Instant::MAX };
                 }
                 slot.schedule(wheel, id, deadline);
             }
@@ -194,24 +198,22 @@ impl<B: Buffer> Engine<B> {
 
     /// Takes events that are due at `now` out of the wheel.
     pub(super) fn expire(&mut self, now: Instant) {
-        let Self { wheel, ready, is_ready, beams, .. } = self;
-        wheel.expire(now, |id| match is_ready.get_mut(id as usize) {
-            Some(is_ready) => {
-                if !std::mem::replace(is_ready, true) {
-                    ready.push_back(id);
-                }
+        let Self { wheel, ready, beams, .. } = self;
+        wheel.expire(now, |id| {
+            if !ready.add(id) {
+                beams.lag(id - ready.room() as u32);
             }
-            None => beams.lag(id - is_ready.len() as u32),
         });
     }
 
     #[inline]
     pub(super) fn look_ahead(&self) {
-        if let Some(id) = self.ready.get(6) {
-            prefetch_lines::<_, RELEASE_LINES>(&self.slots, *id as usize);
+        if let Some(id) = self.ready.ahead(6) {
+            prefetch_lines::<_, 0, 1>(&self.slots, id as usize);
+            prefetch_lines::<_, RELEASE_LINE, { RELEASE_LINE + 1 }>(&self.slots, id as usize);
         }
-        if let Some(id) = self.ready.get(3) {
-            self.slots[*id as usize].pipe.prefetch_head(&self.shared.store);
+        if let Some(id) = self.ready.ahead(3) {
+            self.slots[id as usize].pipe.prefetch_head(&self.shared.store);
         }
     }
 
@@ -219,9 +221,9 @@ impl<B: Buffer> Engine<B> {
     /// often, which is harmless.
     #[inline(always)]
     pub(super) fn reschedule(&mut self, id: u32) {
-        if !self.is_ready[id as usize] {
+        if !self.ready.contains(id) {
             let slot = &mut self.slots[id as usize];
-            let deadline = slot.pipe.deadline().unwrap_or(Instant::MAX);
+            let deadline = slot.pipe.deadline();
             slot.schedule(&mut self.wheel, id, deadline);
         }
     }

@@ -90,7 +90,7 @@ struct Passer<'a, B, E> {
 
 impl<B: Buffer, E: Egress<B>> Egress<B> for Passer<'_, B, E> {
     fn offer(&mut self, departure: Departure<'_, B>) -> bool {
-        if departure.client == ClientKey::Bypass {
+        if *departure.client == ClientKey::Bypass {
             return self.egress.offer(departure);
         }
         let Departure { client, due, frame, tagged, .. } = departure;
@@ -106,7 +106,7 @@ impl<B: Buffer, E: Egress<B>> Egress<B> for Passer<'_, B, E> {
                 None => return true,
             },
         };
-        self.stage.frames.push(Passing { due, from: self.from, client, tag, frame });
+        self.stage.frames.push(Passing { due, from: self.from, client: *client, tag, frame });
         true
     }
 

@@ -45,7 +45,7 @@ impl Pipe {
         let waits = self.has_queue();
         if waits {
             // From here on the frame in service leaves later than `at`.
-            self.serve_until(shared, at);
+            self.serve_plain_until(shared, at);
         }
         let mut received = Count::default();
         for slot in run {
@@ -70,14 +70,14 @@ impl Pipe {
                 self.shaper.start(at, len);
                 if waits {
                     // An opportunity may be at `at`.
-                    self.serve_until(shared, at);
+                    self.serve_plain_until(shared, at);
                 }
             }
         }
         self.received = self.received.plus(received);
         if !waits {
             // They have left already.
-            self.serve_until(shared, at);
+            self.serve_plain_until(shared, at);
         } else if self.look == Instant::MAX && self.queued > u64::from(LOOK_AFTER) {
             self.look_later();
         }

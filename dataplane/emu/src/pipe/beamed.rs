@@ -113,7 +113,7 @@ impl Pipe {
     #[inline]
     pub fn depart<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant) {
         let Some(head) = self.fifo.queued(&shared.store) else { return };
-        self.leave_queue(shared, t, head);
+        self.leave_queue::<false, B>(shared, t, head);
         self.fifo.departed(&shared.store, &mut self.cold.stage.ahead);
         if self.extras.watched {
             self.attach(t, self.fifo.queued(&shared.store).map(|head| head.arrived));

@@ -86,6 +86,9 @@ impl Pipe {
     pub(super) fn discard<B: Buffer>(&mut self, shared: &mut Shared<B>, len: u32) {
         self.queued -= u64::from(len);
         self.phantoms -= 1;
+        if self.phantoms == 0 {
+            self.look_for_special();
+        }
         self.fifo.depart(&mut shared.store, None);
         // Else it keeps its place until the frames before it have left; a beam relies on that.
         if !self.in_beam && self.fifo.head() == Some(Head::Lost) {

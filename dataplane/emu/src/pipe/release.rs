@@ -2,7 +2,6 @@
 //! Release: frames that are due at the head of the delay line, and the pipe's next deadline.
 
 use crate::frame::Buffer;
-use crate::stats::Count;
 use crate::store::{Head, Held, Store};
 use crate::units::{Instant, Nanos};
 
@@ -10,21 +9,32 @@ use super::{Pipe, Shared};
 
 impl Pipe {
     /// The next deadline: the first frame is due, or the shaper
-    /// will have its due time, or the queue has to be served.
+    /// will have its due time, or the queue has to be served. [`Instant::MAX`] if there is none.
     #[inline]
     #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        match self.fifo.head() {
-            Some(Head::Due(due)) => Some(due.min(self.look).min(self.aside_due)),
-            Some(Head::Lost) => Some(Instant::ZERO),
-            None => {
-                // While only phantom frames wait, nothing becomes due.
-                let comes = !self.has_cross() || self.fifo.queue_len() > self.phantoms;
-                let next = self.shaper.finish().filter(|_| comes && !self.in_beam);
-                let other = Some(self.aside_due.min(self.look)).filter(|t| *t != Instant::MAX);
-                next.into_iter().chain(other).min()
-            }
-        }
+    pub fn deadline(&self) -> Instant {
+        let next = match self.fifo.head() {
+            Some(Head::Due(due)) => due,
+            Some(Head::Lost) => Instant::ZERO,
+            None => self.next_served(),
+        };
+        let next = next.min(self.look);
+        if self.plain { next } else { self.or_aside(next) }
+    }
+
+    /// When the next frame that becomes due has been served: none does while only phantom frames wait, or
+    /// in a beam.
+    #[inline(never)]
+    fn next_served(&self) -> Instant {
+        let waits = self.plain || !self.has_cross() || self.fifo.queue_len() > self.phantoms;
+        let finish = self.shaper.finish().filter(|_| waits && !self.in_beam);
+        finish.unwrap_or(Instant::MAX)
+    }
+
+    /// `next`, or when the first frame that is held back is due.
+    #[inline(never)]
+    fn or_aside(&self, next: Instant) -> Instant {
+        next.min(self.aside_due)
     }
 
     /// The head of the delay line, if it can leave at `now`.
@@ -63,7 +73,7 @@ impl Pipe {
             observer.sent(due + late);
         }
         self.lateness.count(late);
-        self.sent.add(len);
+        self.sent += u64::from(len);
         self.held -= u64::from(len);
         if self.is_aside_first() {
             self.sent_aside(shared);
@@ -85,16 +95,16 @@ impl Pipe {
     ) -> (usize, bool) {
         debug_assert!(self.plain);
         let Self { fifo, lateness, .. } = self;
-        let mut sent = Count::default();
+        let mut sent = 0;
         let released = fifo.release(&mut shared.store, now, most, |due, held| {
             let len = held.2;
             let Some(late) = offer(due, held) else { return false };
             lateness.count(late);
-            sent.add(len);
+            sent += u64::from(len);
             true
         });
-        self.sent = self.sent.plus(sent);
-        self.held -= sent.bytes;
+        self.sent += sent;
+        self.held -= sent;
         released
     }
 

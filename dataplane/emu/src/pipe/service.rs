@@ -42,7 +42,7 @@ impl Pipe {
             self.pull(shared, t);
             return 0;
         }
-        let mut served = self.serve_shaper(shared, t.min(self.cross_next), most);
+        let mut served = self.serve_shaper::<false, B>(shared, t.min(self.cross_next), most);
         if self.cross_next <= t && self.has_cross() {
             served = self.serve_cross(shared, t, most, served);
         }
@@ -63,27 +63,49 @@ impl Pipe {
         while self.cross_next <= t && self.has_cross() && served < most {
             self.cross_arrives(shared);
             served += 1;
-            served += self.serve_shaper(shared, t.min(self.cross_next), most - served);
+            served += self.serve_shaper::<false, B>(shared, t.min(self.cross_next), most - served);
         }
         served
     }
 
-    /// As [`Pipe::serve`], up to the next phantom frame.
+    /// As [`Pipe::serve_until`], of a pipe that is plain.
+    #[inline]
+    pub(super) fn serve_plain_until<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant) {
+        if self.shaper.finish().is_some_and(|finish| finish <= t) {
+            let most = if self.shaper.is_unlimited() { AT_ONCE } else { u32::MAX };
+            self.serve_plain(shared, t, most);
+        }
+    }
+
+    /// As [`Pipe::serve`], of a pipe that is plain.
+    fn serve_plain<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant, most: u32) -> u32 {
+        debug_assert!(self.plain && !self.choosing);
+        let served = self.serve_shaper::<true, B>(shared, t, most);
+        self.look = self.next_look();
+        served
+    }
+
+    /// As [`Pipe::serve`], up to the next phantom frame. With `PLAIN` the pipe is plain.
     #[inline(always)]
-    fn serve_shaper<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant, most: u32) -> u32 {
+    fn serve_shaper<const PLAIN: bool, B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        t: Instant,
+        most: u32,
+    ) -> u32 {
         let mut served = 0;
         let mut head = None;
         while served < most {
             let Some(finish) = self.shaper.finish().filter(|f| *f <= t) else { break };
-            if !self.choosing {
+            if PLAIN || !self.choosing {
                 let Some(leaves) = head.or_else(|| self.fifo.queued(&shared.store)) else {
                     self.shaper.rest();
                     break;
                 };
                 served += 1;
-                self.leave_queue(shared, finish, leaves);
+                self.leave_queue::<PLAIN, B>(shared, finish, leaves);
             }
-            if self.extras.watched {
+            if !PLAIN && self.extras.watched {
                 served += self.police(shared, finish, most - served);
                 if self.choosing {
                     break;
@@ -98,23 +120,23 @@ impl Pipe {
         served
     }
 
-    /// The frame at the head of the queue leaves it at `finish`.
+    /// The frame at the head of the queue leaves it at `finish`. With `PLAIN` the pipe is plain.
     #[inline(always)]
-    pub(super) fn leave_queue<B: Buffer>(
+    pub(super) fn leave_queue<const PLAIN: bool, B: Buffer>(
         &mut self,
         shared: &mut Shared<B>,
         finish: Instant,
         head: Queued,
     ) {
         let (len, arrived) = (head.bytes(), head.arrived);
-        if head.is_phantom() {
+        if !PLAIN && head.is_phantom() {
             return self.discard(shared, len);
         }
         self.queue_delay.count(finish.since(arrived));
         self.queued -= u64::from(len);
         // Drawn for every frame, so that the draws do not depend on the losses.
-        let wrong = if self.extras.corrupts { self.wrong_bit() } else { None };
-        let by = if self.extras.reorders { self.held_back() } else { None };
+        let wrong = if !PLAIN && self.extras.corrupts { self.wrong_bit() } else { None };
+        let by = if !PLAIN && self.extras.reorders { self.held_back() } else { None };
         if let Some(reason) = self.channel.lose(finish) {
             self.drop_queued(shared, finish, reason, len);
         } else {
@@ -124,7 +146,7 @@ impl Pipe {
             let due = self.delay.due(finish);
             match by {
                 None => {
-                    if self.reports_schedule {
+                    if !PLAIN && self.reports_schedule {
                         self.observe_schedule(shared, arrived, due, len);
                     }
                     self.fifo.delay(&mut shared.store, head, due);
@@ -138,14 +160,18 @@ impl Pipe {
     /// to catch up with at once.
     #[inline]
     pub(super) fn look_later(&mut self) {
-        self.look = if self.queued > u64::from(LOOK_AFTER) && !self.in_beam {
-            self.shaper.ahead(LOOK_AFTER).unwrap_or(Instant::MAX)
-        } else {
-            Instant::MAX
-        };
+        self.look = if self.in_beam { Instant::MAX } else { self.next_look() };
         if self.has_cross() {
             self.look = self.look.min(self.look_at_cross());
         }
+    }
+
+    #[inline]
+    fn next_look(&self) -> Instant {
+        if self.queued <= u64::from(LOOK_AFTER) {
+            return Instant::MAX;
+        }
+        self.shaper.ahead(LOOK_AFTER).unwrap_or(Instant::MAX)
     }
 
     /// Serves up to `most` frames, if that could make a frame due at
@@ -153,8 +179,11 @@ impl Pipe {
     /// is far away in memory. Returns the number.
     #[inline]
     pub fn look<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant, most: u32) -> u32 {
-        let wanted = self.look <= now || self.fifo.head().is_none();
-        if wanted && !self.in_beam { self.serve(shared, now, most.min(AT_ONCE)) } else { 0 }
+        if self.look > now && self.fifo.head().is_some() || self.in_beam {
+            return 0;
+        }
+        let most = most.min(AT_ONCE);
+        if self.plain { self.serve_plain(shared, now, most) } else { self.serve(shared, now, most) }
     }
 
     /// From `t` on the AQM sees as the head of the queue a frame that arrived at

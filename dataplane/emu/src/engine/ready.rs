@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The pipes that a release visits.
+
+/// Pipes to visit, in order; each once.
+#[derive(Debug)]
+pub(super) struct Ready {
+    /// Those from `next` on.
+    queue: Vec<u32>,
+    next: usize,
+    /// By pipe.
+    is_ready: Vec<bool>,
+}
+
+impl Ready {
+    /// For so many pipes.
+    pub(super) fn new(pipes: usize) -> Self {
+        // Half of it is free for pipes that are visited again.
+        Self { queue: Vec::with_capacity(2 * pipes), next: 0, is_ready: vec![false; pipes] }
+    }
+
+    /// The number of pipes that there is room for.
+    pub(super) fn room(&self) -> usize {
+        self.is_ready.len()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len() - self.next
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline]
+    pub(super) fn contains(&self, pipe: u32) -> bool {
+        self.is_ready[pipe as usize]
+    }
+
+    /// Adds a pipe, if it is not there. Returns whether there is such a pipe.
+    #[inline]
+    pub(super) fn add(&mut self, pipe: u32) -> bool {
+        let Some(is_ready) = self.is_ready.get_mut(pipe as usize) else { return false };
+        if !std::mem::replace(is_ready, true) {
+            self.append(pipe);
+        }
+        true
+    }
+
+    /// The pipe so many places behind the next one.
+    #[inline]
+    pub(super) fn ahead(&self, places: usize) -> Option<u32> {
+        self.queue.get(self.next + places).copied()
+    }
+
+    /// The next pipe. It stays ready, and is to be added to the end ([`Ready::again`]) or taken out
+    /// ([`Ready::leave`]).
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<u32> {
+        let pipe = self.queue.get(self.next).copied();
+        self.next += usize::from(pipe.is_some());
+        pipe
+    }
+
+    /// The pipe that was next is visited again.
+    #[inline]
+    pub(super) fn again(&mut self, pipe: u32) {
+        self.append(pipe);
+    }
+
+    /// The pipe that was next need not be visited again.
+    #[inline]
+    pub(super) fn leave(&mut self, pipe: u32) {
+        self.is_ready[pipe as usize] = false;
+    }
+
+    #[inline]
+    fn append(&mut self, pipe: u32) {
+        if self.next == self.queue.len() {
+            self.queue.clear();
+            self.next = 0;
+        } else if self.queue.len() == self.queue.capacity() {
+            self.queue.drain(..self.next);
+            self.next = 0;
+        }
+        self.queue.push(pipe);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    #[test]
+    fn pipes_come_in_order_without_growth() {
+        let pipes = 10;
+        let mut ready = Ready::new(pipes);
+        let room = ready.queue.capacity();
+        let mut model = VecDeque::new();
+        // Many are visited again, some leave and come back.
+        for turn in 0..10_000_u32 {
+            let added = turn * 7 % pipes as u32;
+            if !model.contains(&added) {
+                model.push_back(added);
+            }
+            assert!(ready.add(added));
+            for visit in 0..turn % 4 {
+                assert_eq!(ready.ahead(1), model.get(1).copied());
+                let next = ready.next();
+                assert_eq!(next, model.pop_front());
+                let Some(pipe) = next else { continue };
+                if (turn + visit) % 3 == 0 {
+                    ready.leave(pipe);
+                } else {
+                    ready.again(pipe);
+                    model.push_back(pipe);
+                }
+                assert_eq!(ready.contains(pipe), model.contains(&pipe));
+            }
+            assert_eq!(ready.len(), model.len());
+        }
+        assert!(!ready.add(pipes as u32));
+        assert_eq!(ready.queue.capacity(), room);
+    }
+}
