@@ -75,6 +75,10 @@ pub enum Part {
     Change,
     /// Several workers.
     Workers,
+    /// Copying frames against keeping their buffers, by size.
+    Keeping,
+    /// Passing frames on to another worker.
+    Handover,
     /// Lateness in real time.
     Lateness,
     /// Instructions a packet, by callgrind.
@@ -113,7 +117,7 @@ impl Arguments {
         }
         match part {
             Part::Base => !self.quick || self.base.is_some(),
-            Part::Instructions => !self.quick,
+            Part::Instructions | Part::Keeping => !self.quick,
             _ => true,
         }
     }

@@ -16,7 +16,7 @@ use crate::cpu;
 use crate::error::Error;
 use crate::instructions::Counter;
 use crate::spread::Spread;
-use crate::stand::{BUFFER, Bench};
+use crate::stand::{Bench, buffer};
 
 /// Relative tolerance of the held frames against rate × delay: outages drop frames.
 const HELD_WITHIN: f64 = 0.04;
@@ -123,7 +123,7 @@ pub fn measure(bench: &Bench, case: &Case, effort: Effort) -> Result<Cost, Error
         held: held.packets,
         queued: filled.total().queue.packets,
         expected: case.held(),
-        bytes_per_byte: bytes(&filled) / held.bytes.max(1) as f64,
+        bytes_per_byte: bytes(&filled, case) / held.bytes.max(1) as f64,
         dropped: dropped(&last),
         faults,
     })
@@ -139,11 +139,11 @@ pub fn warm_up(ours: &mut Ours, case: &Case) {
 
 /// Bytes of store in use, and of buffers kept.
 #[must_use]
-pub fn bytes(snapshot: &Snapshot) -> f64 {
-    snapshot.store_used as f64 + f64::from(snapshot.buffers) * BUFFER as f64
+pub fn bytes(snapshot: &Snapshot, case: &Case) -> f64 {
+    snapshot.store_used as f64 + f64::from(snapshot.buffers) * buffer(case) as f64
 }
 
-fn check_held(case: &Case, filled: &Snapshot) -> Vec<String> {
+pub(crate) fn check_held(case: &Case, filled: &Snapshot) -> Vec<String> {
     let mut faults = Vec::new();
     let total = filled.total();
     let (queued, expected) = (total.queue.packets as f64, case.held());
@@ -162,7 +162,7 @@ fn check_held(case: &Case, filled: &Snapshot) -> Vec<String> {
     faults
 }
 
-fn check_accounts(total: &PipeStats, snapshot: &Snapshot) -> Vec<String> {
+pub(crate) fn check_accounts(total: &PipeStats, snapshot: &Snapshot) -> Vec<String> {
     let mut faults = Vec::new();
     for reason in [DropReason::Overload, DropReason::Limit, DropReason::Oversize] {
         let n = total.dropped[reason as usize].packets;

@@ -35,6 +35,9 @@ pub enum Error {
     Name(#[from] emu::client::NameError),
     #[error(transparent)]
     Rules(#[from] emu::rules::RulesError),
+    /// Frames that should have been passed on were dropped.
+    #[error("{lost} frames found the ring to their owner full: look into `AHEAD`")]
+    Overflow { lost: u64 },
     /// No case has such a name.
     #[error("no case has `{0}` in its name: `bench --list` shows them")]
     NoCase(String),

@@ -187,6 +187,38 @@ impl Generator {
     }
 }
 
+/// Frames of one length to the first client, without a time; for any thread.
+#[derive(Debug)]
+pub struct Repeated {
+    queue: RxQueue,
+    headers: [u8; HEADERS],
+}
+
+impl Repeated {
+    /// Frames of `len` bytes without FCS.
+    #[must_use]
+    pub fn new(queue: RxQueue, len: u32) -> Self {
+        Self { queue, headers: headers(len) }
+    }
+
+    /// The address of their client.
+    #[must_use]
+    pub fn client() -> Ipv4Addr {
+        Ipv4Addr::from_bits(FIRST_CLIENT)
+    }
+}
+
+impl Source for Repeated {
+    fn burst(&mut self, into: &mut MbufBurst) -> usize {
+        let before = into.len();
+        let received = self.queue.burst(into);
+        for mbuf in &mut into.as_mut_slice()[before..] {
+            write(mbuf, &self.headers, DESTINATION, FIRST_CLIENT);
+        }
+        received
+    }
+}
+
 /// Traffic that arrives at a port.
 #[derive(Debug)]
 pub enum Feed {

@@ -78,6 +78,7 @@ pub fn all_hold(results: &Results) -> bool {
 #[must_use]
 pub fn sound(results: &Results) -> bool {
     results.costs.iter().all(|c| c.faults.is_empty())
+        && results.keeping.iter().all(|k| k.faults.is_empty())
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::case::Case;
 use crate::contender::Ours;
 use crate::cost::{bytes, warm_up};
 use crate::error::Error;
-use crate::stand::{BUFFER, Bench};
+use crate::stand::{Bench, buffer};
 
 /// Memory of a case.
 #[derive(Clone, Debug, Serialize)]
@@ -47,12 +47,12 @@ pub fn measure(bench: &Bench, case: &Case) -> Result<Footprint, Error> {
     let snapshot = &ours.report().snapshot;
     let held = snapshot.total().held.bytes;
     let kept = u64::from(snapshot.buffers);
-    let grown = full.saturating_sub(empty) + kept * BUFFER;
+    let grown = full.saturating_sub(empty) + kept * buffer(case);
     Ok(Footprint {
         case: case.to_string(),
         held_bytes: held,
         kept,
-        accounted: bytes(snapshot) / held.max(1) as f64,
+        accounted: bytes(snapshot, case) / held.max(1) as f64,
         resident: grown as f64 / held.max(1) as f64,
         fixed_bytes: empty.saturating_sub(before),
     })

@@ -6,6 +6,8 @@ use serde::Serialize;
 use crate::base::Against;
 use crate::change::Pause;
 use crate::cost::Cost;
+use crate::handover::Handover;
+use crate::keeping::Keeping;
 use crate::lateness::Late;
 use crate::machine::Machine;
 use crate::memory::Footprint;
@@ -50,6 +52,9 @@ pub struct Results {
     pub instructions: Vec<Instructions>,
     pub changes: Vec<Pause>,
     pub scaling: Option<Scaling>,
+    /// Copying against keeping, by size.
+    pub keeping: Vec<Keeping>,
+    pub handover: Option<Handover>,
     pub lateness: Option<Late>,
     pub against: Option<Against>,
     /// Parts that were skipped, and why.

@@ -15,7 +15,9 @@ use crate::cost::{self, Effort};
 use crate::error::Error;
 use crate::generator::Order;
 use crate::goals;
+use crate::handover;
 use crate::instructions::{CallgrindError, callgrind};
+use crate::keeping;
 use crate::lateness;
 use crate::machine::Machine;
 use crate::memory;
@@ -52,7 +54,8 @@ fn order(arguments: &Arguments) -> Order {
     if arguments.round_robin { Order::RoundRobin } else { Order::Shuffled }
 }
 
-fn start(arguments: &Arguments, cases: &[Case]) -> Result<Bench, Error> {
+/// Starts EAL for cases, each with a copy-break.
+fn start(arguments: &Arguments, cases: &[(Case, u32)]) -> Result<Bench, Error> {
     Bench::start(cases, !arguments.no_huge, order(arguments), arguments.copy_break)
 }
 
@@ -84,7 +87,11 @@ pub fn run(arguments: &Arguments) -> Result<Results, Error> {
             all.push(case);
         }
     }
-    let bench = start(arguments, &all)?;
+    let mut needs: Vec<_> = all.iter().map(|case| (*case, arguments.copy_break)).collect();
+    if arguments.wants(Part::Keeping) {
+        needs.extend(keeping::cases());
+    }
+    let bench = start(arguments, &needs)?;
     let _guard = bench.eal.register_thread()?;
     let steps = 25 + if arguments.wants(Part::Cost) { cases.len() } else { 0 };
     let results = Results {
@@ -113,6 +120,12 @@ pub fn run(arguments: &Arguments) -> Result<Results, Error> {
     if arguments.wants(Part::Workers) {
         run.workers()?;
     }
+    if arguments.wants(Part::Handover) {
+        run.handover()?;
+    }
+    if arguments.wants(Part::Keeping) {
+        run.keeping()?;
+    }
     if arguments.wants(Part::Lateness) {
         run.lateness()?;
     }
@@ -137,7 +150,7 @@ pub fn count(arguments: &Arguments, contender: Contender) -> Result<u64, Error> 
     let Some(case) = cases.first() else {
         return Err(Error::NoCase(arguments.case.clone().unwrap_or_default()));
     };
-    let bench = start(arguments, &cases[..1])?;
+    let bench = start(arguments, &[(*case, arguments.copy_break)])?;
     let _guard = bench.eal.register_thread()?;
     let frames = arguments.frames.unwrap_or(COUNTED);
     Ok(match contender {
@@ -233,9 +246,24 @@ impl Run<'_> {
     }
 
     fn workers(&mut self) -> Result<(), Error> {
-        self.step("workers: 1, 2, 4");
+        self.step("workers: 1, 2, 4, 8");
         let effort = effort(self.arguments);
         self.results.scaling = Some(workers::measure(self.bench, &suite::smallest(), effort)?);
+        Ok(())
+    }
+
+    fn handover(&mut self) -> Result<(), Error> {
+        self.step("hand-over between workers");
+        let effort = effort(self.arguments);
+        self.results.handover = Some(handover::measure(self.bench, effort)?);
+        Ok(())
+    }
+
+    fn keeping(&mut self) -> Result<(), Error> {
+        self.step("copying against keeping");
+        let Effort { repetitions, frames } = effort(self.arguments);
+        let effort = Effort { repetitions, frames: frames / 2 };
+        self.results.keeping = keeping::measure(self.bench, effort)?;
         Ok(())
     }
 
@@ -277,7 +305,11 @@ impl Run<'_> {
 
     fn against(&mut self) {
         let revision = base::revision(self.arguments.base.as_deref());
-        let cases = [suite::smallest(), suite::many_clients(), suite::full_frames()];
+        let cases = match self.arguments.case {
+            Some(_) => cases(self.arguments),
+            None => [suite::smallest(), suite::many_clients(), suite::full_frames(), suite::mix()]
+                .into(),
+        };
         let also: &[&str] = if self.arguments.no_huge { &["--no-huge"] } else { &[] };
         let also = [also, &["--repetitions", "3"]].concat();
         let compared =

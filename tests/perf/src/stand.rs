@@ -22,12 +22,12 @@ use crate::pace::Pacer;
 const SPARE: u32 = 8192;
 /// Pools that are open besides the measured one.
 const POOLS: u64 = 5;
-/// Bytes of frame that fit in a buffer.
-const ROOM: u16 = 1664;
-/// Bytes that a buffer takes: what fits, headroom (128), `rte_mbuf` (128), the pool's own header
-/// (64) and rounding to cache lines and memory channels.
-pub const BUFFER: u64 = ROOM as u64 + 128 + 128 + 64 + 64;
-/// Longest frame without FCS.
+/// Bytes of frame that fit in a buffer, unless frames are longer.
+const ROOM: u32 = 1664;
+/// Bytes that a buffer takes besides what fits: headroom (128), `rte_mbuf` (128), the pool's own
+/// header (64) and rounding to cache lines and memory channels.
+const BESIDES: u64 = 128 + 128 + 64 + 64;
+/// Longest frame without FCS, unless those of the case are longer.
 const FRAME: u32 = 1514;
 /// Buffers and records beyond rate × delay: what queues for a while.
 const MARGIN: f64 = 1.25;
@@ -63,14 +63,21 @@ pub struct Stand {
 }
 
 impl Bench {
-    /// Starts EAL with memory for the largest of `cases`, in hugepages where there are enough
+    /// Starts EAL with memory for the largest of `cases`, each with its copy-break, in hugepages where there are enough
     /// and `huge` says so.
     ///
     /// # Errors
     /// As [`Eal::init`].
-    pub fn start(cases: &[Case], huge: bool, order: Order, copy_break: u32) -> Result<Self, Error> {
-        let kept = cases.iter().map(|c| kept(c, copy_break)).max().unwrap_or(0);
-        let bytes = (u64::from(kept) + POOLS * u64::from(SPARE)) * BUFFER * 11 / 10;
+    pub fn start(
+        cases: &[(Case, u32)],
+        huge: bool,
+        order: Order,
+        copy_break: u32,
+    ) -> Result<Self, Error> {
+        let pools = |(case, copy_break): &(Case, u32)| {
+            (u64::from(kept(case, *copy_break)) + POOLS * u64::from(SPARE)) * buffer(case)
+        };
+        let bytes = cases.iter().map(pools).max().unwrap_or(0) * 11 / 10;
         let megabytes = u32::try_from(bytes >> 20).unwrap_or(u32::MAX) + 64;
         let memory = if huge { Memory::available(megabytes) } else { Memory::NoHuge { megabytes } };
         let eal = Eal::init(&EalOptions::new(memory))?;
@@ -83,7 +90,7 @@ impl Bench {
     /// If DPDK refuses.
     pub fn open(&self, name: &str, case: &Case, kept: u32) -> Result<Stand, Error> {
         let eal = &self.eal;
-        let pool = Mempool::new(eal, &format!("{name}-pool"), SPARE + kept, ROOM)?;
+        let pool = Mempool::new(eal, &format!("{name}-pool"), SPARE + kept, room(case))?;
         let mut ports = Vec::new();
         let mut open = |port: String, spec: String| -> Result<(RxQueue, TxQueue), Error> {
             let attached = Port::attach(eal, &port, &spec.parse()?)?;
@@ -116,19 +123,41 @@ impl Bench {
     /// Limits with room for the frames of the case.
     #[must_use]
     pub fn limits(&self, case: &Case) -> Limits {
+        self.limits_above(case, self.copy_break)
+    }
+
+    /// As [`Bench::limits`], with another copy-break.
+    #[must_use]
+    pub fn limits_above(&self, case: &Case, copy_break: u32) -> Limits {
         // Twice the frames and their bookkeeping, and some segments for each client.
         let frames = case.held() * (2.0 * case.sizes.mean(f64::from) + 64.0);
         let memory = frames + f64::from(case.clients) * 65_536.0;
         Limits {
             memory: memory as usize + (64 << 20),
             clients: case.clients,
-            frame: FRAME,
-            copy_break: self.copy_break,
-            buffers: kept(case, self.copy_break),
+            frame: FRAME.max(longest(case)),
+            copy_break,
+            buffers: kept(case, copy_break),
             idle: Nanos::ZERO,
             offloaded: 0,
         }
     }
+}
+
+fn longest(case: &Case) -> u32 {
+    case.sizes.lengths().into_iter().max().unwrap_or(0)
+}
+
+/// Bytes of frame that fit in a buffer of the case.
+fn room(case: &Case) -> u16 {
+    let room = longest(case).next_multiple_of(64).max(ROOM);
+    u16::try_from(room).unwrap_or(u16::MAX)
+}
+
+/// Bytes that a buffer of the case takes.
+#[must_use]
+pub fn buffer(case: &Case) -> u64 {
+    u64::from(room(case)) + BESIDES
 }
 
 /// Buffers that the case keeps.

@@ -2,7 +2,7 @@
 //! Many workers: does one slow the others?
 //!
 //! Each worker is a thread with its own ports, pool and engine, as in the dataplane. Rounds
-//! with one, two and four of them at work follow each other, so that noise hits all. A round's
+//! with one, two, four and eight of them at work follow each other, so that noise hits all. A round's
 //! cost is the mean of its workers' processor time a packet: more workers than cores only take
 //! longer. The effect of shared resources, such as caches and memory bandwidth, shows.
 
@@ -21,8 +21,10 @@ use crate::spread::Spread;
 use crate::stand::Bench;
 
 /// Workers at work in a round.
-const ACTIVE: [usize; 3] = [1, 2, 4];
-const MOST: usize = 4;
+const ACTIVE: [usize; 4] = [1, 2, 4, 8];
+const MOST: usize = 8;
+/// Of [`ACTIVE`], that of the goal.
+const GOAL: usize = 2;
 
 /// Results of many workers.
 #[derive(Clone, Debug, Serialize)]
@@ -80,8 +82,8 @@ pub fn measure(bench: &Bench, case: &Case, effort: Effort) -> Result<Scaling, Er
     if let Some(error) = rounds.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }
-    let ratio = |(one, four): (&f64, &f64)| MOST as f64 * one / four;
-    let ratios: Vec<f64> = costs[0].iter().zip(&costs[2]).map(ratio).collect();
+    let ratio = |(one, four): (&f64, &f64)| ACTIVE[GOAL] as f64 * one / four;
+    let ratios: Vec<f64> = costs[0].iter().zip(&costs[GOAL]).map(ratio).collect();
     Ok(Scaling {
         case: case.to_string(),
         cost_ns: ACTIVE.into_iter().zip(costs.iter().map(|c| Spread::of(c))).collect(),

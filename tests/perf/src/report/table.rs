@@ -137,6 +137,25 @@ fn rest(results: &Results, style: Style) -> String {
             )],
         );
     }
+    for k in &results.keeping {
+        let [copied, kept] = k.bytes_per_byte;
+        let Spread { median, min, max } = k.ratio;
+        let faults: String = k.faults.iter().map(|f| format!("; did not measure it: {f}")).collect();
+        let value = format!(
+            "{} copied, {} kept: {median:.2} [{min:.2}, {max:.2}]; {copied:.2} and {kept:.2} bytes a \
+             byte{faults}",
+            k.copied_ns, k.kept_ns
+        );
+        row(&mut table, &format!("{} B: ns over the bare loop", k.size), [value]);
+    }
+    if let Some(h) = &results.handover {
+        row(&mut table, "hand-over of a frame, one thread, ns of CPU", [h.alone_ns.to_string()]);
+        let value = h.apart.as_ref().map_or_else(
+            || "one processor only".to_owned(),
+            |[from, to]| format!("{from} at the receiver, {to} at the owner"),
+        );
+        row(&mut table, "hand-over of a frame between two cores, ns", [value]);
+    }
     if let Some(l) = &results.lateness {
         let core = l.core.map_or_else(String::new, |c| format!(", core {c}"));
         row(&mut table, &format!("lateness, bare loop{core}"), [quantiles(&l.bare)]);
