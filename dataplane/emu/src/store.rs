@@ -32,6 +32,8 @@ mod record;
 
 use memmap2::{Advice, MmapMut};
 
+use std::collections::VecDeque;
+
 use crate::frame::{Buffer, NoBuffer};
 use crate::tag::MAX_TAG;
 
@@ -78,9 +80,10 @@ pub struct Store<B = NoBuffer> {
     /// Segments from here on have never been used.
     fresh: u32,
     account: Account,
-    kept: Vec<Option<B>>,
-    /// Places of `kept` that are empty.
-    places: Vec<u32>,
+    kept: Box<[Option<B>]>,
+    /// Places of `kept` that are empty, the longest empty first: so buffers stand there in the order
+    /// in which they came.
+    places: VecDeque<u32>,
     /// For frames that go over the end of a segment.
     scratch: Box<[u8]>,
 }
@@ -112,16 +115,14 @@ impl<B: Buffer> Store<B> {
         // A hint: a system without large pages works as well.
         #[cfg(target_os = "linux")]
         let _ = bytes.advise(Advice::HugePage);
-        let mut kept = Vec::new();
-        kept.resize_with(buffers as usize, || None);
         Ok(Self {
             bytes,
             next: vec![NONE; n + 1],
             free: NONE,
             fresh: 1,
             account: Account { limit: n as u32, ..Account::default() },
-            kept,
-            places: (0..buffers).rev().collect(),
+            kept: (0..buffers).map(|_| None).collect(),
+            places: (0..buffers).collect(),
             scratch: vec![0; MAX_FRAME as usize + MAX_TAG].into_boxed_slice(),
         })
     }

@@ -156,9 +156,6 @@ impl<B: Buffer> Engine<B> {
             let Slot { client, pipe, .. } = slot;
             let turn = QUANTUM.min(budget - sent);
             served += pipe.look(shared, now, SERVED - served);
-            if shared.store.buffers() > 0 {
-                pipe.prefetch_kept(&shared.store, now, turn);
-            }
             let from = (&*client, direction);
             let (n, is_refused) = if pipe.is_plain() {
                 pipe.release_run(shared, now, turn, |due, held| {

@@ -48,12 +48,6 @@ impl Pipe {
         })
     }
 
-    /// Prefetches those of the first `most` frames that are due at `now`.
-    #[inline]
-    pub fn prefetch_kept<B: Buffer>(&self, store: &Store<B>, now: Instant, most: usize) {
-        self.fifo.prefetch_kept(store, now, most);
-    }
-
     /// The frame at the head of the delay line; none if it was lost. It will be offered to the
     /// egress.
     fn frame<'a, B: Buffer>(&self, shared: &'a mut Shared<B>) -> Option<Held<'a, B>> {

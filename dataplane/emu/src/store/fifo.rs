@@ -117,7 +117,7 @@ impl Fifo {
         tag: &[u8],
     ) -> Result<Place, Full> {
         let Some(frame) = buffer.as_ref().map(B::bytes) else { return Err(Full) };
-        let Some(place) = store.places.last().copied() else {
+        let Some(place) = store.places.front().copied() else {
             return self.push(store, at, frame, tag);
         };
         let len = u32::try_from(frame.len()).map_err(|_| Full)?;
@@ -127,7 +127,7 @@ impl Fifo {
         let word = len | KEPT | flag(tag);
         let record = self.append(store, size(word))?;
         store.write_place(record, (at, word), tag, place);
-        store.places.pop();
+        store.places.pop_front();
         store.kept[place as usize] = buffer.take();
         store.account.kept += 1;
         Ok(Place(record))
@@ -362,23 +362,6 @@ impl Fifo {
         store.prefetch(self.head);
     }
 
-    /// Hints the processor that of the first `most` frames of the delay line those that are
-    /// due at `now` will be looked at: where their buffers are kept, those are far away.
-    #[inline]
-    pub fn prefetch_kept<B: Buffer>(&self, store: &Store<B>, now: Instant, most: usize) {
-        let mut c = self.head;
-        for _ in 0..most.min(self.delayed as usize) {
-            let (due, word) = store.header(c);
-            if word & (KEPT | LOST) != KEPT || due > now.0 {
-                return;
-            }
-            if let Some(buffer) = &store.kept[store.place(c, word)] {
-                buffer.prefetch();
-            }
-            c = after(store, c, word);
-        }
-    }
-
     /// The frame at the head of the delay line, with its tag, and its length; none if it was lost.
     #[inline]
     #[must_use]
@@ -441,7 +424,7 @@ impl Fifo {
         let from = self.head;
         if word & (KEPT | LOST) != 0 {
             if word & LOST == 0 {
-                store.forget(from, word);
+                store.forget_released(from, word);
             } else {
                 self.lost -= 1;
             }

@@ -10,6 +10,9 @@ use super::{
     HEADER, KEPT, KEPT_RECORD, LENGTH, LOST, NONE, PHANTOM, SEGMENT, Store, TAG, record_size,
 };
 
+/// Buffers between one that is released and one that is fetched meanwhile.
+const BUFFERS_AHEAD: usize = 16;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub(super) segment: u32,
@@ -121,13 +124,27 @@ impl<B: Buffer> Store<B> {
         Tag::new(self.packed(c, len))
     }
 
-    /// Frees the buffer that the record at `c` keeps.
+    /// Frees the buffer that the record at `c` keeps. Returns its place.
     #[inline]
-    pub(super) fn forget(&mut self, c: Cursor, word: u32) {
+    pub(super) fn forget(&mut self, c: Cursor, word: u32) -> usize {
         let place = self.place(c, word);
         self.kept[place] = None;
-        self.places.push(place as u32);
+        self.places.push_back(place as u32);
         self.account.kept -= 1;
+        place
+    }
+
+    /// As [`Store::forget`], of a frame that was released. Hints the processor that a buffer which
+    /// came a little later will be looked at soon: it is, if frames leave in the order in which
+    /// they came. Buffers that were held are far away.
+    #[inline]
+    pub(super) fn forget_released(&mut self, c: Cursor, word: u32) {
+        let place = self.forget(c, word);
+        let later = place + BUFFERS_AHEAD;
+        let later = if later < self.kept.len() { later } else { later - self.kept.len() };
+        if let Some(Some(buffer)) = self.kept.get(later) {
+            buffer.prefetch();
+        }
     }
 
     /// Marks the record at `c` as that of a frame that was lost.
