@@ -66,12 +66,13 @@ where
     // Their processes start at one instant.
     let at = Instant(clock.now());
     for (worker, (io, core)) in ports.into_iter().zip(&settings.cores).enumerate() {
-        let started = Engine::new(settings.limits, plan.clone(), at)
+        let node = dpdk::numa_node(*core);
+        let started = dpdk::with_memory_on(node, || Engine::new(settings.limits, plan.clone(), at))
             .map_err(io::Error::other)
             .and_then(|mut engine| {
                 engine.set_observer(Edge::observer(settings.tail, None));
                 let (handle, inbox) = channel(settings.limits.clients as usize);
-                let handle = handle.with_tail(settings.tail);
+                let handle = handle.with_tail(settings.tail).with_node(node);
                 let run = Worker::new(engine, io, clock, inbox, settings.idle);
                 let ending = Ending { worker, to: ending.clone() };
                 Ok((handle, start(eal, run, ending, *core, settings.idle)?))

@@ -176,6 +176,8 @@ pub struct Handle {
     room: usize,
     /// Ends the tags of frames.
     tail: Tail,
+    /// NUMA node of the worker's core, if known.
+    node: Option<u32>,
     captured: Numbers,
 }
 
@@ -196,6 +198,7 @@ pub fn channel(clients: usize) -> (Handle, Inbox) {
         link: MAIN,
         room: room(clients),
         tail: Tail::None,
+        node: None,
         captured: Numbers::default(),
     };
     (handle, Inbox(queue))
@@ -225,6 +228,12 @@ impl Handle {
     #[must_use]
     pub fn with_tail(self, tail: Tail) -> Self {
         Self { tail, ..self }
+    }
+
+    /// For a worker whose core is on this NUMA node.
+    #[must_use]
+    pub fn with_node(self, node: Option<u32>) -> Self {
+        Self { node, ..self }
     }
 
     /// For a link that others pass.
@@ -314,13 +323,13 @@ impl Handle {
         Ok(answered)
     }
 
-    /// Makes an engine for this link, on this thread.
+    /// Makes an engine for this link, on this thread, in memory of the worker's node.
     ///
     /// # Errors
     /// As [`Engine::sharing`]; [`MakeError::Gone`] if the worker has not begun.
     pub fn make(&self, limits: Limits, plan: Plan, at: Instant) -> Result<Spare, MakeError> {
         let make = self.queue.make.get().ok_or(MakeError::Gone(CommandError::Gone))?;
-        Ok(make(limits, plan, at)?)
+        Ok(dpdk::with_memory_on(self.node, || make(limits, plan, at))?)
     }
 
     /// Requests to add this link, with an engine that this worker's handle made. With `via` its
