@@ -5,7 +5,11 @@
 #include "shim.h"
 
 #include <errno.h>
+#include <linux/if_packet.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <rte_devargs.h>
 #include <rte_ether.h>
@@ -48,6 +52,29 @@ lke_device_check(const char *devargs)
 	ret = rte_devargs_parse(&parsed, devargs);
 	rte_devargs_reset(&parsed);
 	return ret;
+}
+
+/* Whether sockets that this thread opens stay out of fan-out groups. */
+static __thread int alone;
+
+void
+lke_packet_sockets_alone(int yes)
+{
+	alone = yes;
+}
+
+/*
+ * net_af_packet 22.11 puts each of its sockets into a fan-out group, the only one of a port too, and
+ * has no option against it. The kernel then reassembles IPv4 fragments, dissects each frame and
+ * looks at the state of the ring. A socket cannot leave its group. This definition goes before the
+ * C library's in a program that the driver is linked into.
+ */
+int
+setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	if (alone && level == SOL_PACKET && name == PACKET_FANOUT)
+		return 0;
+	return (int)syscall(SYS_setsockopt, fd, level, name, value, len);
 }
 
 void

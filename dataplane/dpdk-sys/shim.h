@@ -86,6 +86,7 @@ int lke_errno(void);
 int lke_thread_has_lcore(void);
 /* 0 if a registered bus recognises the device, else a negative errno. */
 int lke_device_check(const char *devargs);
+void lke_packet_sockets_alone(int yes);
 void lke_pause(void);
 
 int lke_port_info(uint16_t port, struct lke_port_info *info);

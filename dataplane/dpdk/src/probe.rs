@@ -52,8 +52,15 @@ pub(crate) fn probe(
     // EAL opens the PCI devices of its allow list at start.
     let mut id = port_by_name(&name);
     if id.is_none() {
-        // SAFETY: EAL is initialised, the text is valid for the call, the control lock is held.
-        let ret = unsafe { dpdk_sys::rte_dev_probe(probe_text.as_ptr()) };
+        let alone = i32::from(spec.has_one_socket());
+        // SAFETY: EAL is initialised, the text is valid for the call, the control lock is held. The
+        // driver opens its sockets on this thread.
+        let ret = unsafe {
+            dpdk_sys::lke_packet_sockets_alone(alone);
+            let ret = dpdk_sys::rte_dev_probe(probe_text.as_ptr());
+            dpdk_sys::lke_packet_sockets_alone(0);
+            ret
+        };
         id = port_by_name(&name);
         if ret < 0 || id.is_none() {
             return Err(Error::Probe {

@@ -186,6 +186,12 @@ impl PortSpec {
         Some(PacketRing { frame_size, block_size, frame_count })
     }
 
+    /// Whether it is a `net_af_packet` port with one queue: then there is nothing to distribute.
+    pub(crate) fn has_one_socket(&self) -> bool {
+        let queues = self.argument("qpairs").and_then(|n| n.parse().ok()).unwrap_or(1_u32);
+        self.driver() == Some("net_af_packet") && queues == 1
+    }
+
     /// A key that no two ports may share.
     pub(crate) fn key(&self, port: &str) -> String {
         match (&self.device, self.iface()) {

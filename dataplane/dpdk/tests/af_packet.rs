@@ -77,6 +77,34 @@ fn frames_cross_a_veth_pair_unchanged() {
 }
 
 #[test]
+fn ipv4_fragments_arrive_as_they_were_sent() {
+    with_veth(|| {
+        let pool = pool("fragments");
+        let (_a, _a_rx, mut a_tx) = open("fa", "net_af_packet,iface=a0", &pool);
+        let (_b, mut b_rx, _b_tx) = open("fb", "net_af_packet,iface=b0", &pool);
+        // The second fragment of the second datagram is missing.
+        let fragments = [fragment(1, 0, true), fragment(1, 3, false), fragment(2, 0, true)];
+        send(&mut a_tx, &pool, &fragments);
+        let is_fragment = |frame: &[u8]| frame.get(12..14) == Some(&[0x08, 0x00]);
+        let got = receive(&mut b_rx, fragments.len(), is_fragment);
+        assert!(got.iter().map(|(bytes, _)| bytes).eq(&fragments), "{got:02x?}");
+    });
+}
+
+/// A UDP fragment of 24 bytes at `place` × 8 bytes of a datagram.
+fn fragment(id: u8, place: u8, has_more: bool) -> Vec<u8> {
+    let mut ip = [0_u8; 20];
+    (ip[0], ip[3], ip[5], ip[6], ip[7]) = (0x45, 44, id, u8::from(has_more) << 5, place);
+    (ip[8], ip[9]) = (64, 17);
+    ip[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    let sum: u32 = ip.chunks(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1])).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let addresses = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    [&addresses[..], &[0x08, 0x00], &ip, &[place; 24], &[0; 2]].concat()
+}
+
+#[test]
 fn vlan_tag_survives_reception() {
     with_veth(|| {
         let pool = pool("vlan");
