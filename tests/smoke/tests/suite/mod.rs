@@ -28,6 +28,7 @@ pub mod restart;
 pub mod rules;
 pub mod scenario;
 pub mod stages;
+pub mod throughput;
 pub mod tutorial;
 pub mod void;
 pub mod workers;
