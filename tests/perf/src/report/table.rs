@@ -140,7 +140,8 @@ fn rest(results: &Results, style: Style) -> String {
     for k in &results.keeping {
         let [copied, kept] = k.bytes_per_byte;
         let Spread { median, min, max } = k.ratio;
-        let faults: String = k.faults.iter().map(|f| format!("; did not measure it: {f}")).collect();
+        let faults: String =
+            k.faults.iter().map(|f| format!("; did not measure it: {f}")).collect();
         let value = format!(
             "{} copied, {} kept: {median:.2} [{min:.2}, {max:.2}]; {copied:.2} and {kept:.2} bytes a \
              byte{faults}",

@@ -19,7 +19,7 @@ use smoke::testbed::{Middle, Options, Testbed};
 use super::{Form, SEED, emulator, on_bed};
 
 const SECONDS: u64 = 2;
-/// The emulator's throughput in the bridge's at least. On two processors it is 0.72 to 0.86; the
+/// The emulator's throughput in the bridge's at least. On two processors it is 0.71 to 1.02; the
 /// rest is for machines on which the bridge is faster.
 const LEAST: f64 = 0.4;
 
