@@ -25,7 +25,7 @@ use dataplane::switch;
 use dataplane::timekeeping;
 use dataplane::watch::Watch;
 use dataplane::workers::Settings;
-use dpdk::TscClock;
+use dpdk::{Calibration, TscClock};
 use emu::engine::Limits;
 use emu::plan::Room;
 use endpoint::{Claim, supervisor};
@@ -40,8 +40,8 @@ use worker::edge::Tail;
 use worker::hairpin::VLAN_TAG;
 use worker::run::Idle;
 
-/// How long the clock is measured at the start.
-const CALIBRATE: Duration = Duration::from_millis(500);
+/// How long the clock is measured at the start, at least: about as long as the rest of it takes.
+const CALIBRATE: Duration = Duration::from_millis(250);
 /// Largest request: the profiles of several links.
 const REQUEST_BYTES: usize = 64 << 20;
 /// Speed of a port that does not tell.
@@ -90,6 +90,7 @@ fn write_manual(folder: &Path) -> std::io::Result<()> {
 }
 
 fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
+    let calibration = Calibration::begin();
     let Choices { pairs, cores, .. } = choices;
     // First, so that a second dataplane is refused before it touches a port.
     let (_claim, listener) = Claim::new(&arguments.socket, "linkd-dataplane")?;
@@ -120,7 +121,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     let eal = ports::start_eal(memory, pairs)?;
     let opened = ports::open(&eal, pairs, needs)?;
     steer(pairs, cores);
-    let clock = TscClock::calibrate(CALIBRATE);
+    let clock = calibration.finish(CALIBRATE);
     tracing::info!(error_ppm = clock.error_ppm(), counter = clock.uses_counter(), "clock measured");
     // Each worker's part.
     let memory = choices.memory / cores.len() as u64;
@@ -153,6 +154,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     let lending = Lending { lends, longest: max_frame };
     let (running, counters) = polling::spawn(&eal, shares, lending, clock, &compiled, &settings)?;
     let ports: Arc<[_]> = ports.into();
+    ports::report_early(&ports);
     let counted = Box::new(Counted::new(ports.clone(), pairs, counters));
     let watch = counted.watch();
     let dataplane = Dataplane::new(running.handles, clock, counted, fixed, plan);

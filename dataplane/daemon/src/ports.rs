@@ -335,6 +335,17 @@ pub fn start_eal(memory: Memory, pairs: &[PortPair]) -> Result<Eal, Error> {
     Eal::init(&EalOptions::new(memory).with_ports(pairs::devices(pairs).map(|p| &p.spec)))
 }
 
+/// Logs what came to the ports before the workers were ready.
+pub fn report_early(ports: &[StartedPort]) {
+    for port in ports {
+        let discarded = port.counters().map_or(0, |counters| counters.rx_early);
+        if discarded > 0 {
+            let port = port.name();
+            tracing::info!(port, discarded, "frames that came before the workers were ready");
+        }
+    }
+}
+
 /// The cores that this process runs on as it was started.
 #[must_use]
 pub fn cores() -> Vec<usize> {

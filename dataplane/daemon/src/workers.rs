@@ -2,6 +2,7 @@
 //! Worker threads.
 
 use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use dpdk::{Eal, TscClock};
@@ -46,7 +47,18 @@ impl Drop for Ending {
     }
 }
 
-/// Starts each worker on its own thread and core.
+/// A worker thread that is ready, and waits for each step to be allowed: to discard what came before,
+/// and to run.
+struct Started {
+    handle: Handle,
+    thread: JoinHandle<()>,
+    /// Without it, the thread ends.
+    go: SyncSender<()>,
+    discarded: Receiver<()>,
+}
+
+/// Starts each worker on its own thread and core. None runs before all are ready, and what came to
+/// the ports before that is discarded.
 ///
 /// # Errors
 /// If there is no thread, core or memory for one of them.
@@ -62,12 +74,13 @@ where
     I::Buffer: Send,
 {
     let (ending, ended) = mpsc::channel(ports.len().max(1));
-    let mut running = Running { handles: Vec::new(), ended, threads: Vec::new() };
     // Their processes start at one instant.
     let at = Instant(clock.now());
-    for (worker, (io, core)) in ports.into_iter().zip(&settings.cores).enumerate() {
+    let workers = ports.into_iter().zip(&settings.cores).enumerate();
+    let mut started = Vec::new();
+    for (worker, (io, core)) in workers {
         let node = dpdk::numa_node(*core);
-        let started = dpdk::with_memory_on(node, || Engine::new(settings.limits, plan.clone(), at))
+        let one = dpdk::with_memory_on(node, || Engine::new(settings.limits, plan.clone(), at))
             .map_err(io::Error::other)
             .and_then(|mut engine| {
                 engine.set_observer(Edge::observer(settings.tail, None));
@@ -75,47 +88,58 @@ where
                 let handle = handle.with_tail(settings.tail).with_node(node);
                 let run = Worker::new(engine, io, clock, inbox, settings.idle);
                 let ending = Ending { worker, to: ending.clone() };
-                Ok((handle, start(eal, run, ending, *core, settings.idle)?))
+                start(eal, run, ending, (*core, settings.idle), handle)
             });
-        match started {
-            Ok((handle, thread)) => {
-                running.handles.push(handle);
-                running.threads.push(thread);
-            }
-            Err(error) => {
-                running.end();
-                return Err(error);
-            }
+        match one {
+            Ok(one) => started.push(one),
+            Err(error) => return Err(abandon(started, error)),
         }
+    }
+    if let Err(error) = discard_early(&started) {
+        return Err(abandon(started, error));
+    }
+    let mut running = Running { handles: Vec::new(), ended, threads: Vec::new() };
+    for Started { handle, thread, go, .. } in started {
+        // One that does not take it has ended, and says so.
+        let _ = go.send(());
+        running.handles.push(handle);
+        running.threads.push(thread);
     }
     Ok(running)
 }
 
-impl Running {
-    /// Ends those that run, when another one could not start.
-    fn end(self) {
-        for handle in &self.handles {
-            // One that does not take it has ended.
-            let _ = handle.stop();
-        }
-        for thread in self.threads {
-            let _ = thread.join();
-        }
+/// Lets each worker discard what came to its ports. None runs meanwhile: it would pass frames to one that
+/// has yet to discard some.
+fn discard_early(started: &[Started]) -> io::Result<()> {
+    for worker in started {
+        worker.go.send(()).map_err(io::Error::other)?;
     }
+    started.iter().try_for_each(|worker| worker.discarded.recv().map_err(io::Error::other))
+}
+
+/// Ends the threads that wait, when another one could not start, with this error.
+fn abandon(started: Vec<Started>, error: io::Error) -> io::Error {
+    for Started { thread, go, .. } in started {
+        drop(go);
+        let _ = thread.join();
+    }
+    error
 }
 
 fn start<I>(
     eal: &Eal,
     run: Worker<I, TscClock>,
     ending: Ending,
-    core: usize,
-    idle: Idle,
-) -> io::Result<JoinHandle<()>>
+    (core, idle): (usize, Idle),
+    handle: Handle,
+) -> io::Result<Started>
 where
     I: PacketIo + Send + 'static,
     I::Buffer: Send,
 {
-    let (started, starting) = std::sync::mpsc::sync_channel(1);
+    let (started, starting) = sync_channel(1);
+    let (go, gone) = sync_channel(1);
+    let (done, discarded) = sync_channel(1);
     let eal = eal.share();
     let name = format!("worker-{}", ending.worker);
     let thread = thread::Builder::new().name(name).spawn(move || {
@@ -129,10 +153,17 @@ where
         let _ = started.send(Ok(()));
         // Dropped before the registration with EAL, also on a panic.
         let mut run = run;
-        run.run();
+        if gone.recv().is_err() {
+            return;
+        }
+        run.discard();
+        let _ = done.send(());
+        if gone.recv().is_ok() {
+            run.run();
+        }
     })?;
     starting.recv().map_err(io::Error::other)??;
-    Ok(thread)
+    Ok(Started { handle, thread, go, discarded })
 }
 
 fn prepare(eal: &Eal, core: usize, idle: Idle) -> io::Result<dpdk::ThreadGuard> {

@@ -9,9 +9,9 @@ use compile::compile;
 use dataplane::dataplane::{Dataplane, Fixed, Terms};
 use dataplane::pairs::PortPair;
 use dataplane::polling;
-use dataplane::ports::{self, Counted, Needs, OpenError, Opened};
+use dataplane::ports::{self, Counted, Needs, OpenError, Opened, PairQueues};
 use dataplane::workers::Settings;
-use dpdk::{Error, TscClock};
+use dpdk::{Counters, Error, MbufBurst, TscClock};
 use emu::engine::Limits;
 use emu::plan::Room;
 use emu::units::Nanos;
@@ -143,6 +143,57 @@ fn two_workers_are_one_dataplane() {
     let missed: u64 = stats.ports.iter().map(|p| p.missed).sum();
     let unaccounted = brought.checked_sub(taken + missed).unwrap();
     assert!(unaccounted <= 2 * (DEPTH as u64 + 64), "{taken} taken, {missed} missed of {brought}");
+    drop(dataplane);
+    assert_eq!(pools.iter().map(|p| p.in_use()).sum::<u32>(), 0);
+}
+
+#[test]
+fn frames_before_all_workers_are_ready_are_discarded_and_not_received() {
+    let eal = eal();
+    let cores = cores();
+    // A frame that a ring device sends comes in there. One that a worker passed on would go to and
+    // fro for ever.
+    let specs = specs("net_ring", "net_ring");
+    let mut opened = ports::open(&eal, &specs, needs(&cores)).unwrap();
+    for (n, share) in opened.shares.iter_mut().enumerate() {
+        let PairQueues::Two(ports) = &mut share.pairs[0] else { panic!("two ports") };
+        for port in ports {
+            let mut early = MbufBurst::new();
+            for _ in 0..=n {
+                early.push(share.pool.alloc(&[0xff; 60]).unwrap()).unwrap();
+            }
+            assert_eq!(port.tx.burst(&mut early), n + 1);
+        }
+    }
+    let Opened { ports, shares, lends, max_frame, kept } = opened;
+    let limits = Limits { buffers: kept, ..Limits::copying(4 << 20, 4, max_frame) };
+    let pools: Vec<_> = shares.iter().map(|s| s.pool.clone()).collect();
+    let clock = TscClock::calibrate(Duration::from_millis(20));
+    let running = plan("transparent");
+    let settings = Settings { idle: Idle::Busy, cores, limits, tail: Tail::None };
+    let lending = Lending { lends, longest: max_frame };
+    let compiled = compile(&running).unwrap();
+    let (workers, counters) =
+        polling::spawn(&eal, shares, lending, clock, &compiled, &settings).unwrap();
+    for port in &ports {
+        let Counters { rx_packets, rx_bytes, rx_early, .. } = port.counters().unwrap();
+        assert_eq!((rx_packets, rx_bytes, rx_early), (0, 0, 3), "{}", port.name());
+    }
+    let counted = Box::new(Counted::new(ports.into(), &specs, counters));
+    let dataplane = Dataplane::new(workers.handles, clock, counted, Fixed::default(), running);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stats = runtime.block_on(async {
+        for _ in 0..100 {
+            dataplane.turned().await.unwrap();
+        }
+        dataplane.stop().await.unwrap()
+    });
+    for thread in workers.threads {
+        thread.join().unwrap();
+    }
+    let passed = stats.workers.iter().map(|worker| worker.received.unwrap().packets);
+    assert_eq!(passed.sum::<u64>(), 0);
+    assert!(stats.ports.iter().all(|port| port.received.unwrap().packets == 0));
     drop(dataplane);
     assert_eq!(pools.iter().map(|p| p.in_use()).sum::<u32>(), 0);
 }

@@ -40,6 +40,34 @@ const PUBLISH_WITHIN: u64 = 5_000_000;
 #[derive(Clone, Copy, Debug)]
 pub struct TscClock(&'static Shared);
 
+/// A measurement of the counter that has begun. The caller can do other work meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Calibration(Look);
+
+impl Calibration {
+    #[must_use]
+    pub fn begin() -> Self {
+        Self(look())
+    }
+
+    /// Ends the measurement. Sleeps until `least` has passed since it began. Time starts at 0.
+    #[must_use]
+    pub fn finish(self, least: Duration) -> TscClock {
+        let Self(first) = self;
+        if !counter::invariant() {
+            return TscClock::over(false, look(), 1.0, 0.0);
+        }
+        let least = least.max(Duration::from_millis(1));
+        let passed = Duration::from_nanos(raw_ns().saturating_sub(first.raw));
+        thread::sleep(least.saturating_sub(passed));
+        let last = look();
+        let ns = last.raw.saturating_sub(first.raw).max(1);
+        let ticks = last.ticks.saturating_sub(first.ticks).max(1);
+        let uncertain = (first.window + last.window) as f64 / 2.0;
+        TscClock::over(true, last, ns as f64 / ticks as f64, uncertain / ticks as f64 * 1e6)
+    }
+}
+
 /// Allocated for the life of the process, so that threads can copy the clock.
 #[derive(Debug)]
 struct Shared {
@@ -79,19 +107,10 @@ pub struct Correction {
 }
 
 impl TscClock {
-    /// Measures the counter over `duration` (sleeps that long; use 0.5 s). Time starts at 0.
+    /// Measures the counter over `duration` (sleeps that long; use 0.25 s). Time starts at 0.
     #[must_use]
     pub fn calibrate(duration: Duration) -> Self {
-        if !counter::invariant() {
-            return Self::over(false, look(), 1.0, 0.0);
-        }
-        let first = look();
-        thread::sleep(duration.max(Duration::from_millis(1)));
-        let last = look();
-        let ns = last.raw.saturating_sub(first.raw).max(1);
-        let ticks = last.ticks.saturating_sub(first.ticks).max(1);
-        let uncertain = (first.window + last.window) as f64 / 2.0;
-        Self::over(true, last, ns as f64 / ticks as f64, uncertain / ticks as f64 * 1e6)
+        Calibration::begin().finish(duration)
     }
 
     fn over(counts: bool, zero: Look, rate: f64, error_ppm: f64) -> Self {

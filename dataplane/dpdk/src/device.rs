@@ -5,8 +5,8 @@
 //! Invariant: while a queue handle exists the device exists and is started. Control thread.
 
 use std::ffi::CString;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, reason};
 use crate::instance::EalInner;
@@ -28,6 +28,9 @@ pub(crate) struct Device {
     pub sockets: PacketSockets,
     /// Frames per ring of each packet socket.
     pub ring_frames: u32,
+    /// Frames that a receive queue holds at most.
+    pub rx_frames: u32,
+    pub early: Mutex<Early>,
     /// Longest frame without a VLAN tag that the underlying interface sends, bytes.
     pub longest: AtomicU32,
     pub rx_queues: u16,
@@ -38,6 +41,18 @@ pub(crate) struct Device {
     pub is_loopback: bool,
     /// Receive pools. As a field they are dropped after the device is closed.
     pub pools: Vec<Mempool>,
+}
+
+/// What came before the workers were ready. The port's counters leave it out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Early {
+    /// Frames that were received and discarded.
+    pub packets: u64,
+    pub bytes: u64,
+    /// As in [`Counters`](crate::Counters).
+    pub missed: u64,
+    pub errors: u64,
+    pub no_mbuf: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +69,32 @@ impl Device {
     /// Turns a return code into a result.
     pub(crate) fn check(&self, action: &'static str, code: i32) -> Result<(), Error> {
         if code < 0 { Err(self.error(action, code)) } else { Ok(()) }
+    }
+
+    /// The driver's counters.
+    pub(crate) fn counters(&self) -> Result<dpdk_sys::lke_counters, Error> {
+        let mut raw = dpdk_sys::lke_counters::default();
+        let control = self.eal.control();
+        // SAFETY: the port exists and `raw` is writable.
+        let ret = unsafe { dpdk_sys::lke_port_counters(self.id, &raw mut raw) };
+        drop(control);
+        self.check("reading its counters", ret)?;
+        Ok(raw)
+    }
+
+    pub(crate) fn early(&self) -> MutexGuard<'_, Early> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves these frames, and all that the port has lost so far, out of its counters.
+    pub(crate) fn leave_out(&self, packets: u64, bytes: u64) -> Result<(), Error> {
+        let raw = self.counters()?;
+        let mut early = self.early();
+        early.packets += packets;
+        early.bytes += bytes;
+        early.missed = raw.rx_missed + self.sockets.missed();
+        (early.errors, early.no_mbuf) = (raw.rx_errors, raw.rx_no_mbuf);
+        Ok(())
     }
 
     /// Frees the packets in a loopback's rings. They would keep their pool in use.

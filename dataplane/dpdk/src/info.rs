@@ -29,7 +29,8 @@ pub struct PortInfo {
     pub packet_sockets: usize,
 }
 
-/// Counters since the port was attached.
+/// Counters since the workers were ready ([`RxQueue::discard`](crate::RxQueue::discard)), or since the
+/// port was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub rx_packets: u64,
@@ -41,6 +42,8 @@ pub struct Counters {
     pub rx_errors: u64,
     /// Packets not received because the mempool was empty, if the driver counts them.
     pub rx_no_mbuf: u64,
+    /// Packets that came before the workers were ready: discarded or lost, and counted only here.
+    pub rx_early: u64,
     pub tx_packets: u64,
     /// Bytes sent, without frame check sequence.
     pub tx_bytes: u64,

@@ -41,7 +41,7 @@ mod thread;
 mod waiter;
 
 pub use burst::MbufBurst;
-pub use clock::{Correction, Drift, TscClock};
+pub use clock::{Calibration, Correction, Drift, TscClock};
 pub use driver::{known_drivers, nearest_driver};
 pub use eal::{Eal, EalOptions, LogLevel, Memory};
 pub use error::Error;

@@ -8,7 +8,6 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use crate::burst::MbufBurst;
 use crate::device::{Bus, Device};
 use crate::driver::{known_drivers, nearest_driver};
 use crate::eal::Eal;
@@ -215,6 +214,7 @@ impl Port {
             device.check("setting up a transmit queue", ret)?;
         }
         device.rx_queues = config.rx_queues;
+        device.rx_frames = device.ring_frames.max(rx.into());
         // SAFETY: as above; all queues are set up.
         let ret = unsafe { dpdk_sys::rte_eth_dev_start(id) };
         drop(control);
@@ -247,20 +247,7 @@ fn discard_foreign(device: &Device, queues: &mut [RxQueue]) -> Result<(), Error>
     if device.sockets.len() == 0 {
         return Ok(());
     }
-    let mut burst = MbufBurst::new();
-    let mut discarded = 0;
-    for queue in queues {
-        let mut left = device.ring_frames as usize;
-        while left > 0 {
-            let got = queue.burst(&mut burst);
-            if got == 0 {
-                break;
-            }
-            drop(burst.drain());
-            discarded += got;
-            left = left.saturating_sub(got);
-        }
-    }
+    let discarded: u64 = queues.iter_mut().map(|queue| queue.drain().0).sum();
     if discarded > 0 {
         let port = &device.port;
         tracing::info!(port, discarded, "frames that came before the port was ready");

@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 
 use crate::device::{Bus, Device};
@@ -92,6 +93,8 @@ pub(crate) fn probe(
         sockets,
         longest: AtomicU32::new(u32::MAX),
         ring_frames: spec.packet_ring(mtu).map_or(0, |ring| ring.frame_count),
+        rx_frames: 0,
+        early: Mutex::default(),
         rx_queues: 0,
         started: false,
         restore_promiscuous: false,

@@ -64,6 +64,29 @@ impl RxQueue {
         }
     }
 
+    /// Discards the frames that wait in the queue, at most as many as it holds, and leaves them out of
+    /// the port's counters, with everything that the port has lost so far. For the start of a
+    /// worker: it would take these frames for new ones.
+    pub fn discard(&mut self) {
+        let (packets, bytes) = self.drain();
+        if let Err(error) = self.device.leave_out(packets, bytes) {
+            tracing::warn!(%error, packets, "discarded frames count as received");
+        }
+    }
+
+    /// Frees the frames in the queue, at most as many as it holds. Returns their number and bytes.
+    pub(crate) fn drain(&mut self) -> (u64, u64) {
+        let mut burst = MbufBurst::new();
+        let (mut packets, mut bytes) = (0, 0);
+        while packets < u64::from(self.device.rx_frames) && self.burst(&mut burst) > 0 {
+            for frame in burst.drain() {
+                packets += 1;
+                bytes += frame.len() as u64;
+            }
+        }
+        (packets, bytes)
+    }
+
     /// A waiter that wakes an idle worker when this queue has a packet. Combine the waiters of all
     /// queues that the worker polls with [`Waiter::and`].
     ///

@@ -37,19 +37,16 @@ impl StartedPort {
     /// # Errors
     /// [`Error::Port`] if the driver has none or the device is gone.
     pub fn counters(&self) -> Result<Counters, Error> {
-        let mut raw = dpdk_sys::lke_counters::default();
-        let control = self.device.eal.control();
-        // SAFETY: the port exists and `raw` is writable.
-        let ret = unsafe { dpdk_sys::lke_port_counters(self.device.id, &raw mut raw) };
-        drop(control);
-        self.device.check("reading its counters", ret)?;
+        let raw = self.device.counters()?;
+        let early = self.device.early();
         Ok(Counters {
-            rx_packets: raw.rx_packets,
-            rx_bytes: raw.rx_bytes,
+            rx_packets: raw.rx_packets.saturating_sub(early.packets),
+            rx_bytes: raw.rx_bytes.saturating_sub(early.bytes),
             // A driver that reads the sockets' counters resets them; the sum stays correct.
-            rx_missed: raw.rx_missed + self.device.sockets.missed(),
-            rx_errors: raw.rx_errors,
-            rx_no_mbuf: raw.rx_no_mbuf,
+            rx_missed: (raw.rx_missed + self.device.sockets.missed()).saturating_sub(early.missed),
+            rx_errors: raw.rx_errors.saturating_sub(early.errors),
+            rx_no_mbuf: raw.rx_no_mbuf.saturating_sub(early.no_mbuf),
+            rx_early: early.packets + early.missed + early.errors + early.no_mbuf,
             tx_packets: raw.tx_packets,
             tx_bytes: raw.tx_bytes,
             tx_errors: raw.tx_errors,

@@ -73,6 +73,10 @@ impl<I> ChaosIo<I> {
 impl<I: PacketIo> PacketIo for ChaosIo<I> {
     type Buffer = I::Buffer;
 
+    fn discard(&mut self) {
+        self.inner.discard();
+    }
+
     fn receive(
         &mut self,
         clock: &mut impl Clock,

@@ -265,6 +265,10 @@ impl<I: PacketIo> PacketIo for Distributed<I> {
     const TAG: usize = I::TAG;
     type Buffer = I::Buffer;
 
+    fn discard(&mut self) {
+        self.inner.discard();
+    }
+
     fn receive(
         &mut self,
         clock: &mut impl Clock,

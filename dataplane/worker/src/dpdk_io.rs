@@ -113,12 +113,19 @@ impl Buffers {
 pub trait Source {
     /// Appends up to a burst of frames to `into`; returns how many.
     fn burst(&mut self, into: &mut MbufBurst) -> usize;
+
+    /// As [`PacketIo::discard`].
+    fn discard(&mut self) {}
 }
 
 impl Source for RxQueue {
     #[inline]
     fn burst(&mut self, into: &mut MbufBurst) -> usize {
         Self::burst(self, into)
+    }
+
+    fn discard(&mut self) {
+        Self::discard(self);
     }
 }
 
@@ -127,6 +134,10 @@ impl<S: Source> Source for Option<S> {
     #[inline]
     fn burst(&mut self, into: &mut MbufBurst) -> usize {
         self.as_mut().map_or(0, |source| source.burst(into))
+    }
+
+    fn discard(&mut self) {
+        self.iter_mut().for_each(Source::discard);
     }
 }
 
@@ -201,6 +212,10 @@ pub(crate) fn make_whole<'a>(mbuf: &mut Mbuf, scratch: &'a mut [u8]) -> Option<&
 
 impl<S: Source> PacketIo for DpdkIo<S> {
     type Buffer = Mbuf;
+
+    fn discard(&mut self) {
+        self.ingress.0.iter_mut().for_each(Source::discard);
+    }
 
     fn receive(&mut self, clock: &mut impl Clock, arrivals: &mut impl Arrivals<Mbuf>) -> usize {
         let mut n = 0;

@@ -178,6 +178,10 @@ fn hand_on(
 impl<S: Source> PacketIo for HairpinIo<S> {
     type Buffer = Mbuf;
 
+    fn discard(&mut self) {
+        self.port.rx.discard();
+    }
+
     fn receive(&mut self, clock: &mut impl Clock, arrivals: &mut impl Arrivals<Mbuf>) -> usize {
         let n = self.port.rx.burst(&mut self.received);
         if n == 0 {
@@ -275,6 +279,13 @@ impl<S: Source> PairIo<S> {
 
 impl<S: Source> PacketIo for PairIo<S> {
     type Buffer = Mbuf;
+
+    fn discard(&mut self) {
+        match self {
+            Self::Two(io) => io.discard(),
+            Self::Hairpin(io) => io.discard(),
+        }
+    }
 
     fn receive(&mut self, clock: &mut impl Clock, arrivals: &mut impl Arrivals<Mbuf>) -> usize {
         match self {

@@ -100,6 +100,10 @@ pub trait PacketIo {
     /// The buffer of a received frame.
     type Buffer: Buffer + Send + 'static;
 
+    /// Discards the frames that wait at the ingress ports, before the first turn: they came before
+    /// the worker was ready, and would be passed as if they had just arrived.
+    fn discard(&mut self) {}
+
     /// Hands a burst of frames from each ingress port to `arrivals`, each with its
     /// direction and its time of arrival. Where the port does not know better that is read
     /// from `clock` once the burst is here: a time from before would make frames early if

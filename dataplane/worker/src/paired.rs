@@ -120,6 +120,10 @@ impl<I: PacketIo> PacketIo for PairedIo<I> {
     const TAG: usize = WORD;
     type Buffer = Paired<I::Buffer>;
 
+    fn discard(&mut self) {
+        self.pairs.iter_mut().for_each(PacketIo::discard);
+    }
+
     fn receive(
         &mut self,
         clock: &mut impl Clock,

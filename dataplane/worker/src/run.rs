@@ -143,6 +143,11 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
         self.io
     }
 
+    /// Discards what came before the worker was ready: to be called right before [`Self::run`].
+    pub fn discard(&mut self) {
+        self.io.discard();
+    }
+
     /// Runs until it is stopped.
     pub fn run(&mut self) {
         let mut active = Instant::ZERO;

@@ -155,6 +155,10 @@ impl<I: PacketIo> PacketIo for ShimIo<I> {
     const TAG: usize = BYTES;
     type Buffer = Shimmed<I::Buffer>;
 
+    fn discard(&mut self) {
+        self.inner.discard();
+    }
+
     fn receive(
         &mut self,
         clock: &mut impl Clock,
