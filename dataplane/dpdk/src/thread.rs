@@ -7,6 +7,9 @@
 use std::fs;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
 
 use crate::error::{Error, rte_reason};
 use crate::instance::EalInner;
@@ -45,6 +48,12 @@ impl Drop for ThreadGuard {
             unsafe { dpdk_sys::rte_thread_unregister() };
         }
     }
+}
+
+/// Processor time that the calling thread has used.
+#[must_use]
+pub fn thread_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// NUMA node of a core; `None` if the system does not report it.

@@ -103,8 +103,8 @@ impl<I: PacketIo> PacketIo for ChaosIo<I> {
         self.inner.egress(pair, direction)
     }
 
-    fn wait(&mut self, timeout: Duration) {
-        self.inner.wait(timeout);
+    fn wait(&mut self, timeout: Duration) -> bool {
+        self.inner.wait(timeout)
     }
 }
 

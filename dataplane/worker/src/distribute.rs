@@ -292,10 +292,11 @@ impl<I: PacketIo> PacketIo for Distributed<I> {
         self.inner.egress(pair, direction)
     }
 
-    fn wait(&mut self, timeout: Duration) {
-        if self.from.iter().all(Consumer::is_empty) {
-            let blind = !self.from.is_empty();
-            self.inner.wait(if blind { timeout.min(BLIND_SLEEP) } else { timeout });
+    fn wait(&mut self, timeout: Duration) -> bool {
+        if !self.from.iter().all(Consumer::is_empty) {
+            return true;
         }
+        let blind = !self.from.is_empty();
+        self.inner.wait(if blind { timeout.min(BLIND_SLEEP) } else { timeout })
     }
 }

@@ -276,7 +276,7 @@ impl<S: Source> PacketIo for DpdkIo<S> {
         self.egress[direction].1.counters()
     }
 
-    fn wait(&mut self, timeout: Duration) {
-        self.waiter.wait(timeout);
+    fn wait(&mut self, timeout: Duration) -> bool {
+        self.waiter.wait(timeout)
     }
 }

@@ -247,8 +247,8 @@ impl<S: Source> PacketIo for HairpinIo<S> {
         self.stages[direction].counters()
     }
 
-    fn wait(&mut self, timeout: Duration) {
-        self.waiter.wait(timeout);
+    fn wait(&mut self, timeout: Duration) -> bool {
+        self.waiter.wait(timeout)
     }
 }
 
@@ -315,7 +315,7 @@ impl<S: Source> PacketIo for PairIo<S> {
         }
     }
 
-    fn wait(&mut self, timeout: Duration) {
+    fn wait(&mut self, timeout: Duration) -> bool {
         match self {
             Self::Two(io) => io.wait(timeout),
             Self::Hairpin(io) => io.wait(timeout),

@@ -130,6 +130,7 @@ pub trait PacketIo {
     /// not looked at.
     fn egress(&self, pair: usize, direction: Direction) -> EgressCounters;
 
-    /// Sleeps until a frame arrives or `timeout` has passed, or for a part of it.
-    fn wait(&mut self, timeout: Duration);
+    /// Sleeps until a frame arrives or `timeout` has passed, or for a part of it. Whether a frame
+    /// ended it.
+    fn wait(&mut self, timeout: Duration) -> bool;
 }

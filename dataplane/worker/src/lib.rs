@@ -26,6 +26,7 @@ pub mod edge;
 pub mod hairpin;
 pub mod io;
 pub mod paired;
+mod rest;
 pub mod run;
 pub mod shim;
 pub mod sim;

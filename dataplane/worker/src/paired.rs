@@ -177,9 +177,7 @@ impl<I: PacketIo> PacketIo for PairedIo<I> {
         self.pairs.get(pair).map_or_else(EgressCounters::default, |io| io.egress(0, direction))
     }
 
-    fn wait(&mut self, timeout: Duration) {
-        if let Some(first) = self.pairs.first_mut() {
-            first.wait(timeout);
-        }
+    fn wait(&mut self, timeout: Duration) -> bool {
+        self.pairs.first_mut().is_some_and(|first| first.wait(timeout))
     }
 }

@@ -12,6 +12,7 @@
 //! nowhere else.
 
 use std::collections::VecDeque;
+use std::thread;
 use std::time::Duration;
 
 use emu::engine::{Departure, Egress, Engine};
@@ -22,6 +23,7 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::command::{Change, Changed, Command, DEPTH, Inbox, Report, Spare, Waiting};
 use crate::io::PacketIo;
+use crate::rest::{Rest, Wait};
 
 /// Most frames that are released in a turn.
 pub const BUDGET: usize = 256;
@@ -32,14 +34,6 @@ const CLIENTS: usize = 32;
 const KEEP_UP_EVERY: Nanos = Nanos::from_millis(1);
 /// and the time within which each one is visited.
 const KEEP_UP_WITHIN: Nanos = Nanos::from_millis(500);
-/// An adaptive worker polls for this long after the last frame before it sleeps,
-const SPIN: Nanos = Nanos::from_micros(50);
-/// wakes this long before the next departure,
-const WAKE_AHEAD: Nanos = Nanos::from_micros(100);
-/// and sleeps no longer than this.
-const SLEEP_MAX: Nanos = Nanos::from_millis(1);
-/// A shorter sleep is not worth its cost.
-const SLEEP_MIN: Nanos = Nanos::from_micros(10);
 
 /// Behaviour of an idle worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +41,7 @@ pub enum Idle {
     /// Polls on: the least lateness, and a core at full load.
     #[default]
     Busy,
-    /// Polls for a while, then sleeps until a frame arrives or is nearly due.
+    /// Sleeps while frames are few: see the module `rest`.
     Adaptive,
 }
 
@@ -150,41 +144,47 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
 
     /// Runs until it is stopped.
     pub fn run(&mut self) {
-        let mut active = Instant::ZERO;
+        let mut rest = Rest::new();
         while !self.stopped {
             let turn = self.turn();
-            if turn.received + turn.released > 0 {
-                active = turn.now;
-            } else {
-                match self.idle {
-                    // Lets the core's other thread work; under a hypervisor's
-                    // instruction counting it lets time pass at all.
-                    Idle::Busy => dpdk::pause(),
-                    Idle::Adaptive => self.rest(turn.now, active),
-                }
+            match (self.idle, turn.received + turn.released) {
+                // Lets the core's other thread work; under a hypervisor's
+                // instruction counting it lets time pass at all.
+                (Idle::Busy, 0) => dpdk::pause(),
+                (Idle::Busy, _) => (),
+                (Idle::Adaptive, 0) => self.rest(turn.now, &mut rest),
+                (Idle::Adaptive, moved) => rest.moved(turn.now, moved),
             }
         }
     }
 
-    fn rest(&mut self, now: Instant, active: Instant) {
+    fn rest(&mut self, now: Instant, rest: &mut Rest) {
+        let change = self.changes.front().map(|(_, change, _)| change.at);
+        let due = self.links.next_deadline().into_iter().chain(change).min();
         // A report is written over many turns.
-        if now.since(active) < SPIN || !self.reports.is_empty() {
+        let wait = if self.reports.is_empty() {
+            rest.wait(now, due.unwrap_or(Instant::MAX))
+        } else {
+            Wait::Poll
+        };
+        let (Wait::Frame(until) | Wait::Deaf(until)) = wait else {
             dpdk::pause();
             return;
-        }
-        let mut sleep = SLEEP_MAX;
-        if let Some(deadline) = self.links.next_deadline() {
-            sleep = sleep.min((deadline - WAKE_AHEAD).since(now));
-        }
-        if let Some((_, change, _)) = self.changes.front() {
-            sleep = sleep.min(change.at.since(now));
-        }
-        if sleep >= SLEEP_MIN {
-            self.expected = Some(now + sleep);
-            self.io.wait(Duration::from_nanos(sleep.0));
-        } else {
-            dpdk::pause();
-        }
+        };
+        let timeout = Duration::from_nanos(until.since(now).0);
+        self.expected = Some(until);
+        let before = rest.measures().then(dpdk::thread_time);
+        let by_frame = match wait {
+            Wait::Frame(_) => self.io.wait(timeout),
+            _ => {
+                thread::sleep(timeout);
+                false
+            }
+        };
+        let took = before.map(|before| dpdk::thread_time().saturating_sub(before));
+        let took = took.map(|took| Nanos(took.as_nanos() as u64));
+        let now = self.clock.now();
+        rest.slept(now, (!by_frame && now >= until).then_some(until), took);
     }
 
     /// One turn of the loop.

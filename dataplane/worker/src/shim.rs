@@ -197,7 +197,7 @@ impl<I: PacketIo> PacketIo for ShimIo<I> {
         self.inner.egress(pair, direction)
     }
 
-    fn wait(&mut self, timeout: Duration) {
-        self.inner.wait(timeout);
+    fn wait(&mut self, timeout: Duration) -> bool {
+        self.inner.wait(timeout)
     }
 }

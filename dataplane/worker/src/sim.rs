@@ -115,7 +115,9 @@ impl PacketIo for SimIo {
         EgressCounters::default()
     }
 
-    fn wait(&mut self, _timeout: Duration) {}
+    fn wait(&mut self, _timeout: Duration) -> bool {
+        false
+    }
 }
 
 /// Ports in virtual time, of which it is known when they bring something.

@@ -194,7 +194,9 @@ impl PacketIo for Port {
         EgressCounters::default()
     }
 
-    fn wait(&mut self, _timeout: Duration) {}
+    fn wait(&mut self, _timeout: Duration) -> bool {
+        false
+    }
 }
 
 /// A worker with turns of 100 us takes 320 frames a millisecond; 1000 arrive.

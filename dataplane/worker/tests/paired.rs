@@ -293,7 +293,9 @@ impl PacketIo for Valve {
         EgressCounters { staged: 0, dropped: self.offered as u64 }
     }
 
-    fn wait(&mut self, _timeout: Duration) {}
+    fn wait(&mut self, _timeout: Duration) -> bool {
+        false
+    }
 }
 
 /// Offers the frames of an engine to a [`PairedIo`].

@@ -63,7 +63,9 @@ impl PacketIo for Port {
         EgressCounters::default()
     }
 
-    fn wait(&mut self, _timeout: Duration) {}
+    fn wait(&mut self, _timeout: Duration) -> bool {
+        false
+    }
 }
 
 /// What arrives goes to an engine.

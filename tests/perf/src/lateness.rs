@@ -226,8 +226,8 @@ impl PacketIo for Stamped {
         self.ports.egress(pair, direction)
     }
 
-    fn wait(&mut self, timeout: Duration) {
-        self.ports.wait(timeout);
+    fn wait(&mut self, timeout: Duration) -> bool {
+        self.ports.wait(timeout)
     }
 }
 

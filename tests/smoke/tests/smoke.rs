@@ -76,6 +76,7 @@ const TESTS: &[Test] = tests! {
     Once RealTime Programs handover::scenario_swaps_delays_of_two_links_at_one_instant,
     Once RealTime Programs workers::two_workers_emulate_one_link,
     Both RealTime Programs throughput::tcp_download_keeps_share_of_bridge_throughput,
+    Both RealTime Programs rest::adaptive_worker_sleeps_and_is_on_time,
     Once RealTime Programs model::outages_and_losses_match_core,
     OnlyLong RealTime Programs model::outages_slow_cubic_less_than_equal_loss_per_packet,
     Once RealTime Programs mtu::tcp_stalls_without_messages_and_adapts_to_them,

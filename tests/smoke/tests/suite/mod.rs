@@ -24,6 +24,7 @@ pub mod overload;
 pub mod pairs;
 pub mod ports;
 pub mod refusal;
+pub mod rest;
 pub mod restart;
 pub mod rules;
 pub mod scenario;
