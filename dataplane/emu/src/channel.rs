@@ -20,6 +20,7 @@ use crate::episode::fade::{FadePlan, Fades};
 use crate::episode::{EpisodePlan, Episodes};
 use crate::held::{Held, HeldPlan};
 use crate::loss::{Loss, LossPlan};
+use crate::memory::prefetch_slice;
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::stats::DropReason;
 use crate::units::Instant;
@@ -121,6 +122,18 @@ impl Channel {
                 }
             }
         }
+    }
+
+    /// Hints that it will be replanned soon.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch_slice::<_, 8>(std::slice::from_ref(&*self.processes));
+    }
+
+    /// The same for its classes of outages, once the first hint has been followed.
+    #[inline]
+    pub(crate) fn prefetch_classes(&self) {
+        prefetch_slice::<_, 24>(&self.processes.classes);
     }
 
     /// Why a frame that leaves the shaper at `t` is lost, if it is.

@@ -84,6 +84,17 @@ pub struct DelayPlan {
 }
 
 impl DelayPlan {
+    /// Whether another plan has the same parameters but for the base.
+    #[must_use]
+    pub fn has_processes_of(&self, other: &Self) -> bool {
+        let Self { base: _, slot, trace, level, body, excursions } = self;
+        *slot == other.slot
+            && *trace == other.trace
+            && *level == other.level
+            && *body == other.body
+            && *excursions == other.excursions
+    }
+
     /// Upper bound of the time in the delay line.
     #[must_use]
     pub fn max(&self) -> Nanos {
@@ -220,6 +231,11 @@ impl Delay {
                 None => excursions.push(Excursion::new(*p, key, class, at)),
             }
         }
+    }
+
+    /// Takes another base; the processes continue.
+    pub fn set_base(&mut self, base: Nanos) {
+        self.base = base;
     }
 
     /// Restarts the processes at `at`; frames in flight keep their place.

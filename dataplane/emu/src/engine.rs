@@ -198,7 +198,15 @@ impl<B: Buffer> Engine<B> {
             reported: 0,
         };
         engine.beams.form(&plan.beams, engine.limits.frame, at);
-        engine.changes.push_back(Change { at, plan, restart: false, epoch: 0, since, start: at });
+        engine.changes.push_back(Change {
+            at,
+            plan,
+            kept: ByDirection::default(),
+            restart: false,
+            epoch: 0,
+            since,
+            start: at,
+        });
         engine.wheel.grow(2 * (room + MAX_BEAMS));
         advise_large_pages(&mut engine.slots);
         for key in [ClientKey::Bypass, ClientKey::Default] {

@@ -82,7 +82,10 @@ impl Episodes {
             self.next();
         }
         self.plan = plan;
-        self.among = boxed(fades);
+        match (&mut self.among, fades) {
+            (Some(among), Some(fades)) => **among = Among { fades, pending: None },
+            (among, fades) => *among = boxed(fades),
+        }
         self.end = at;
         self.next();
     }

@@ -48,6 +48,26 @@ pub fn prefetch_lines<T, const FROM: usize, const TO: usize>(data: &[T], at: usi
     let _ = (data, at);
 }
 
+/// Hints that `data`, up to its first `MOST` lines, will be used soon.
+#[inline]
+pub fn prefetch_slice<T, const MOST: usize>(data: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let start: *const i8 = data.as_ptr().cast();
+        let mut at = 0;
+        while at < size_of_val(data).min(MOST * LINE) {
+            // SAFETY: a hint, without effect on memory; the address is within the slice.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(start.add(at));
+            }
+            at += LINE;
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = data;
+}
+
 /// Asks the system for large pages under what `data` has room for, so that far fewer
 /// addresses have to be looked up. Before it is first touched.
 pub fn advise_large_pages<T>(data: &mut Vec<T>) {

@@ -137,6 +137,41 @@ impl PipePlan {
     }
 }
 
+/// Parts of a pipe that a change leaves as they are: to replan them would do nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The AQM.
+    pub queue: bool,
+    pub channel: bool,
+    /// The delay, except for its base.
+    pub delay: bool,
+    /// There are neither an MTU, duplicates, corruption, reordering nor cross traffic.
+    pub extras: bool,
+}
+
+impl Kept {
+    /// Of a change without a restart.
+    #[must_use]
+    pub fn between(before: &PipePlan, after: &PipePlan) -> Self {
+        let has_extras = |plan: &PipePlan| {
+            let PipePlan { mtu, duplicate, corrupt, reorder, .. } = plan;
+            let chances = [duplicate, corrupt].iter().any(|p| **p != Probability::ZERO);
+            mtu.is_some() || chances || reorder.is_some() || plan.cross().is_some()
+        };
+        let channel = |plan: &PipePlan| (plan.fade, plan.boundary, plan.packet_loss, plan.offload);
+        Self {
+            queue: before.queue == after.queue && !after.queue.watches(),
+            channel: channel(before) == channel(after)
+                && before.outages == after.outages
+                && before.loss_trace == after.loss_trace
+                && before.drop_run == after.drop_run
+                && !after.drop_run.is_some_and(|run| run.arm),
+            delay: before.delay.has_processes_of(&after.delay),
+            extras: !has_extras(before) && !has_extras(after),
+        }
+    }
+}
+
 /// The parameters of every client's two pipes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -183,5 +218,45 @@ impl Plan {
             }
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aqm::AqmPlan;
+    use crate::aqm::codel::CoDelPlan;
+
+    fn kept(change: impl FnOnce(&mut PipePlan)) -> [bool; 4] {
+        let before = PipePlan::transparent();
+        let mut after = before.clone();
+        change(&mut after);
+        let Kept { queue, channel, delay, extras } = Kept::between(&before, &after);
+        [queue, channel, delay, extras]
+    }
+
+    #[test]
+    fn change_leaves_parts_with_equal_parameters() {
+        assert_eq!(kept(|_| ()), [true; 4]);
+        assert_eq!(kept(|plan| plan.delay.base = Nanos(1)), [true; 4]);
+        assert_eq!(kept(|plan| plan.delay.slot = Nanos(1)), [true, true, false, true]);
+        assert_eq!(kept(|plan| plan.queue.limit = 7), [false, true, true, true]);
+        assert_eq!(kept(|plan| plan.corrupt = Probability::ONE), [true, true, true, false]);
+        let loss = LossPlan::Independent(Probability::ONE);
+        assert_eq!(kept(|plan| plan.packet_loss = loss), [true, false, true, true]);
+    }
+
+    #[test]
+    fn armed_drop_run_begins_again_in_an_equal_plan() {
+        let run = DropRunPlan { pass: 1, drop: 1, once: true, arm: true };
+        let plan = PipePlan { drop_run: Some(run), ..PipePlan::transparent() };
+        assert!(!Kept::between(&plan, &plan).channel);
+    }
+
+    #[test]
+    fn queue_that_watches_its_head_is_told_of_each_change() {
+        let mut plan = PipePlan::transparent();
+        plan.queue.aqm = AqmPlan::CoDel(CoDelPlan { target: Nanos(5), interval: Nanos(100) });
+        assert!(!Kept::between(&plan, &plan).queue);
     }
 }

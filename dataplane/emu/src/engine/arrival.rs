@@ -226,6 +226,9 @@ impl<B: Buffer> Engine<B> {
             let mut runs = [(UNKNOWN, 0); BURST];
             let count = self.find_runs(direction, part, hint, &mut runs);
             let runs = &runs[..count];
+            if self.oldest != self.version {
+                self.prefetch_changes(runs.iter().map(|(id, _)| *id));
+            }
             for (id, _) in runs {
                 if let Some(slot) = self.slots.get(*id as usize) {
                     slot.pipe.prefetch_tail(&self.shared.store);

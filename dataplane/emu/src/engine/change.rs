@@ -5,17 +5,20 @@ use std::sync::Arc;
 
 use crate::client::ClientKey;
 use crate::frame::Buffer;
-use crate::plan::Plan;
+use crate::memory::prefetch_lines;
+use crate::plan::{Kept, Plan};
 use crate::rng::StreamKey;
 use crate::shaper::Origin;
 use crate::units::{ByDirection, Direction, Instant};
 
-use super::{BYPASS, Engine, SETTLED};
+use super::{ARRIVAL_LINES, BYPASS, Engine, RELEASE_LINE, SETTLED};
 
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) at: Instant,
     pub(super) plan: Plan,
+    /// Parts of each pipe that it leaves as they are.
+    pub(super) kept: ByDirection<Kept>,
     pub(super) restart: bool,
     /// Changes since the last restart of the random processes.
     pub(super) epoch: u32,
@@ -51,6 +54,8 @@ impl<B: Buffer> Engine<B> {
             }
         }
         let epoch = if restart { 0 } else { before.epoch.wrapping_add(1) };
+        let kept = Direction::BOTH.map(|d| Kept::between(&before.plan.pipes[d], &plan.pipes[d]));
+        let kept = ByDirection(kept);
         if restart {
             self.expired.since_restart = 0;
         }
@@ -61,7 +66,7 @@ impl<B: Buffer> Engine<B> {
         self.epoch = plan.epoch;
         let regroups = plan.beams.regroups(&before.plan.beams);
         self.end_beams(at, &plan.beams, regroups);
-        self.changes.push_back(Change { at, plan, restart, epoch, since, start });
+        self.changes.push_back(Change { at, plan, kept, restart, epoch, since, start });
         self.version += 1;
         self.begin_beams(at, regroups, turned);
         self.generation = generation;
@@ -102,17 +107,31 @@ impl<B: Buffer> Engine<B> {
         let direction = Direction::BOTH[id as usize % 2];
         let first = self.changes.len() - missed as usize;
         for change in self.changes.range(first..) {
-            let Change { at, plan, restart, epoch, since, start } = change;
+            let Change { at, plan, kept, restart, epoch, since, start } = change;
             let client = slot.client;
             let key = StreamKey { seed: plan.seed, client, direction, epoch: *epoch };
             let origin = Origin { trace: since[direction], start: *start, key };
             let plan = &plan.pipes[direction];
-            slot.pipe.replan(&mut self.shared, plan, &origin, *at, *restart);
+            slot.pipe.replan(&mut self.shared, plan, &origin, *at, *restart, kept[direction]);
         }
         if slot.pipe.is_in_beam() {
             self.tell_beam_rate(id);
         }
         self.reschedule(id);
+    }
+
+    /// Hints that pipes of which the first lines have been fetched are about to take pending changes.
+    #[cold]
+    pub(super) fn prefetch_changes(&self, pipes: impl Iterator<Item = u32> + Clone) {
+        let Some(change) = self.changes.back() else { return };
+        let behind = |id: u32| {
+            let slot = self.slots.get(id as usize)?;
+            let kept = change.kept[Direction::BOTH[id as usize % 2]];
+            (slot.version != self.version).then_some((&slot.pipe, kept))
+        };
+        // Each step prefetches for the next one.
+        pipes.clone().filter_map(behind).for_each(|(pipe, kept)| pipe.prefetch_change(kept));
+        pipes.filter_map(behind).for_each(|(pipe, kept)| pipe.prefetch_change_further(kept));
     }
 
     /// Lets all pipes take pending changes.
@@ -132,6 +151,12 @@ impl<B: Buffer> Engine<B> {
         };
         let end = self.slots.len() as u32;
         let mut next = next;
+        let ahead = next..end.min(next + SETTLED.saturating_sub(self.settled));
+        for id in ahead.clone() {
+            prefetch_lines::<_, 0, ARRIVAL_LINES>(&self.slots, id as usize);
+            prefetch_lines::<_, RELEASE_LINE, { RELEASE_LINE + 1 }>(&self.slots, id as usize);
+        }
+        self.prefetch_changes(ahead);
         while next < end && self.settled < SETTLED {
             self.catch_up(next);
             next += 1;

@@ -6,8 +6,9 @@ use crate::channel::Channel;
 use crate::corrupt::Corrupt;
 use crate::duplicate::Duplicate;
 use crate::frame::Buffer;
+use crate::memory::prefetch_slice;
 use crate::mtu::Mtu;
-use crate::plan::PipePlan;
+use crate::plan::{Kept, PipePlan};
 use crate::reorder::Reorder;
 use crate::shaper::Origin;
 use crate::units::Instant;
@@ -18,7 +19,7 @@ impl Pipe {
     /// Applies a plan at `at`; with `restart`, all random processes restart
     /// with the key's seed. Frames in the pipe
     /// keep their place: the one in service continues at the new rate, a smaller limit
-    /// purges nothing, a smaller delay overtakes nothing.
+    /// purges nothing, a smaller delay overtakes nothing. Parts that are `kept` are not accessed.
     pub fn replan<B: Buffer>(
         &mut self,
         shared: &mut Shared<B>,
@@ -26,6 +27,7 @@ impl Pipe {
         origin: &Origin,
         at: Instant,
         restart: bool,
+        kept: Kept,
     ) {
         let Origin { key, start, .. } = *origin;
         // All of it: frames that a plan without a limit released must leave under that plan.
@@ -33,9 +35,12 @@ impl Pipe {
         self.admitted = plan.queue.admits_up_to();
         self.extras = Extras::of(plan);
         self.unchecked = Mtu::unchecked(plan.mtu);
-        self.cold.loss = if self.cold.is_offloaded { plan.offload.loss } else { 0 };
-        let channel = plan.channel(self.cold.loss == 0);
+        let kept = if restart { Kept::default() } else { kept };
+        if !kept.channel {
+            self.cold.loss = if self.cold.is_offloaded { plan.offload.loss } else { 0 };
+        }
         if restart {
+            let channel = plan.channel(self.cold.loss == 0);
             self.shaper.restart(&plan.rate, plan.framing, at, origin);
             self.cold.aqm = Aqm::new(plan.queue, key, at);
             self.cold.mtu = None;
@@ -47,9 +52,18 @@ impl Pipe {
             self.delay.restart(&plan.delay, key, at, start);
         } else {
             self.shaper.replan(&plan.rate, plan.framing, at, origin);
-            self.cold.aqm.replan(plan.queue, at);
-            self.channel.replan(&channel, key, at, start);
-            self.delay.replan(&plan.delay, key, at, start);
+            if !kept.queue {
+                self.cold.aqm.replan(plan.queue, at);
+            }
+            if !kept.channel {
+                let channel = plan.channel(self.cold.loss == 0);
+                self.channel.replan(&channel, key, at, start);
+            }
+            if kept.delay {
+                self.delay.set_base(plan.delay.base);
+            } else {
+                self.delay.replan(&plan.delay, key, at, start);
+            }
         }
         if self.extras.watched {
             self.attach(at, self.fifo.queued(&shared.store).map(|head| head.arrived));
@@ -58,17 +72,38 @@ impl Pipe {
                 self.cold.aqm.chooses(at, None);
             }
         }
-        let Cold { mtu, duplicate, corrupt, reorder, .. } = &mut *self.cold;
-        *mtu = Mtu::new(plan.mtu, at, mtu.take());
-        *duplicate = Duplicate::new(plan.duplicate, key, duplicate.take());
-        *corrupt = Corrupt::new(plan.corrupt, key, corrupt.take());
-        *reorder = Reorder::new(plan.reorder, key, reorder.take());
-        self.set_cross(plan, key, at);
+        if !kept.extras {
+            let Cold { mtu, duplicate, corrupt, reorder, .. } = &mut *self.cold;
+            *mtu = Mtu::new(plan.mtu, at, mtu.take());
+            *duplicate = Duplicate::new(plan.duplicate, key, duplicate.take());
+            *corrupt = Corrupt::new(plan.corrupt, key, corrupt.take());
+            *reorder = Reorder::new(plan.reorder, key, reorder.take());
+            self.set_cross(plan, key, at);
+        }
         self.at_arrival = at_arrival(plan);
         self.look_later();
         // Without a rate limit the queue empties from now on.
         self.serve_until(shared, at);
         self.look_for_special();
+    }
+
+    /// Hints that it will take a change soon, which leaves some parts as they are.
+    #[inline]
+    pub fn prefetch_change(&self, kept: Kept) {
+        if !kept.queue {
+            prefetch_slice::<_, 8>(std::slice::from_ref(&self.cold.aqm));
+        }
+        if !kept.channel {
+            self.channel.prefetch();
+        }
+    }
+
+    /// The same again, once the first hint has been followed.
+    #[inline]
+    pub fn prefetch_change_further(&self, kept: Kept) {
+        if !kept.channel {
+            self.channel.prefetch_classes();
+        }
     }
 
     /// Advances the random processes to `at`, so that a pipe that was idle for
