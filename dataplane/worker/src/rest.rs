@@ -11,7 +11,8 @@
 //!   that a sleep would cost after the last frame.
 //! * Beyond it, it sleeps until it has paid, whatever arrives meanwhile, and then takes all
 //!   at once. That bounds its processor time. Frames are taken in late, and leave late, by up to
-//!   [`DEAF_MAX`] each and what timers are late; only the latter is in the statistics of lateness.
+//!   [`DEAF_MAX`] each and what timers are late. Late departures are in the statistics of lateness; the time
+//!   in which arrivals wait counts as a stall.
 //! * While frames are dense ([`DENSE`]) it polls, at no charge: the frames take most of the core.
 //!
 //! What a sleep costs and how late a timer is are measured while it runs.
@@ -19,7 +20,7 @@
 use emu::units::{Instant, Nanos};
 
 /// Parts of the time of which waiting may take one.
-const PART: i64 = 8;
+const PART: i64 = 10;
 /// Most processor time that is saved up.
 const SAVED: i64 = 500_000;
 /// Longest sleep.

@@ -172,7 +172,8 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             return;
         };
         let timeout = Duration::from_nanos(until.since(now).0);
-        self.expected = Some(until);
+        // While no frame wakes the worker, those that arrive wait.
+        self.expected = Some(if matches!(wait, Wait::Deaf(_)) { now } else { until });
         let before = rest.measures().then(dpdk::thread_time);
         let by_frame = match wait {
             Wait::Frame(_) => self.io.wait(timeout),
