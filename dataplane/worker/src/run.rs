@@ -171,6 +171,8 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             dpdk::pause();
             return;
         };
+        // A change takes effect at its instant, whatever a sleep costs.
+        let until = change.map_or(until, |at| until.min(at));
         let timeout = Duration::from_nanos(until.since(now).0);
         // While no frame wakes the worker, those that arrive wait.
         self.expected = Some(if matches!(wait, Wait::Deaf(_)) { now } else { until });
