@@ -20,7 +20,7 @@
 use emu::units::{Instant, Nanos};
 
 /// Parts of the time of which waiting may take one.
-const PART: i64 = 10;
+const PART: i64 = 8;
 /// Most processor time that is saved up.
 const SAVED: i64 = 500_000;
 /// Longest sleep.
