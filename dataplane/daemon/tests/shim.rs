@@ -20,7 +20,7 @@ use emu::units::{Direction, Instant, Nanos};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use shim::{SHIM, Shim, Tick};
-use worker::dpdk_io::{DpdkIo, PortQueues};
+use worker::dpdk_io::{DpdkIo, PortQueues, Source};
 use worker::edge::Tail;
 use worker::io::PacketIo;
 use worker::run::Idle;
@@ -78,6 +78,15 @@ fn wrap(direction: Direction, client: u16, epoch: u16, inner: &[u8]) -> Vec<u8> 
     [&shim.to_bytes()[..], inner].concat()
 }
 
+/// A queue whose frames are there before the worker is, and are not discarded.
+struct Filled(Option<RxQueue>);
+
+impl Source for Filled {
+    fn burst(&mut self, into: &mut MbufBurst) -> usize {
+        self.0.burst(into)
+    }
+}
+
 /// A frame that leaves through `wan` enters there.
 fn inject<I: PacketIo>(io: &mut I, bytes: &[u8]) {
     let departure = || Departure {
@@ -124,7 +133,8 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
     let mut share = shares.remove(0);
     let PairQueues::Two([wan, client]) = share.pairs.remove(0) else { unreachable!() };
     let mut out = client.rx.unwrap();
-    let client = PortQueues { rx: None, tx: client.tx };
+    let wan = PortQueues { rx: Filled(wan.rx), tx: wan.tx };
+    let client = PortQueues { rx: Filled(None), tx: client.tx };
     let mut io = DpdkIo::new(wan, client, share.pool.clone(), Waiter::new());
 
     let forward = Direction::Forward;
