@@ -23,7 +23,7 @@ use std::sync::Arc;
 use crate::beam::{Beams, MAX_BEAMS};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, NoBuffer};
-use crate::memory::{LINE, advise_large_pages};
+use crate::memory::{LINE, advise_large_pages, prefetch_lines};
 use crate::observe::Observer;
 use crate::pipe::{HOT, Pipe, RELEASED, Shared};
 use crate::plan::{PipePlan, Plan};
@@ -225,6 +225,14 @@ impl<B: Buffer> Engine<B> {
     #[must_use]
     pub fn clients(&self) -> usize {
         self.slots.len() / Direction::BOTH.len()
+    }
+
+    /// Hints that the first `LINES` lines of a pipe's slot, and the one that each frame touches besides, will
+    /// be used soon.
+    #[inline(always)]
+    fn prefetch_slot<const LINES: usize>(&self, pipe: u32) {
+        prefetch_lines::<_, 0, LINES>(&self.slots, pipe as usize);
+        prefetch_lines::<_, RELEASE_LINE, { RELEASE_LINE + 1 }>(&self.slots, pipe as usize);
     }
 
     /// Gives the packet store to another engine that shares it.

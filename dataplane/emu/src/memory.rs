@@ -8,64 +8,46 @@
 /// Bytes in a line of the cache.
 pub const LINE: usize = 64;
 
+/// Hints that the line at `address` will be used soon.
+#[inline(always)]
+fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, without effect on memory; it may name any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// Hints that the `LEN` bytes from `data[at]` on will be used soon; does nothing if there are fewer.
 #[inline]
 pub fn prefetch_bytes<const LEN: usize>(data: &[u8], at: usize) {
-    #[cfg(target_arch = "x86_64")]
+    const { assert!(LEN > LINE && LEN <= 2 * LINE, "three lines at most") };
     if let Some(place) = data.get(at..).and_then(<[u8]>::first_chunk::<LEN>) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let start: *const i8 = place.as_ptr().cast();
-        const { assert!(LEN > LINE && LEN <= 2 * LINE, "three lines at most") };
-        // SAFETY: hints, without effect on memory, of places that are there.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(start);
-            _mm_prefetch::<_MM_HINT_T0>(start.add(LINE));
-            _mm_prefetch::<_MM_HINT_T0>(start.add(LEN - 1));
+        for offset in [0, LINE, LEN - 1] {
+            prefetch(place.as_ptr().wrapping_add(offset));
         }
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (data, at);
 }
 
 /// Hints that the lines of `data[at]` from `FROM` up to, but excluding, `TO` will be used soon.
 #[inline]
 pub fn prefetch_lines<T, const FROM: usize, const TO: usize>(data: &[T], at: usize) {
     const { assert!(TO * LINE <= size_of::<T>(), "within an element") };
-    #[cfg(target_arch = "x86_64")]
     if let Some(place) = data.get(at) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let start: *const i8 = std::ptr::from_ref(place).cast();
-        let mut line = FROM;
-        while line < TO {
-            // SAFETY: a hint, without effect on memory; the address is within the element.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(start.add(line * LINE));
-            }
-            line += 1;
-        }
+        let start = std::ptr::from_ref(place).cast::<u8>();
+        (FROM..TO).for_each(|line| prefetch(start.wrapping_add(line * LINE)));
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (data, at);
 }
 
 /// Hints that `data`, up to its first `MOST` lines, will be used soon.
 #[inline]
 pub fn prefetch_slice<T, const MOST: usize>(data: &[T]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let start: *const i8 = data.as_ptr().cast();
-        let mut at = 0;
-        while at < size_of_val(data).min(MOST * LINE) {
-            // SAFETY: a hint, without effect on memory; the address is within the slice.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(start.add(at));
-            }
-            at += LINE;
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = data;
+    let start = data.as_ptr().cast::<u8>();
+    let lines = size_of_val(data).div_ceil(LINE).min(MOST);
+    (0..lines).for_each(|line| prefetch(start.wrapping_add(line * LINE)));
 }
 
 /// Asks the system for large pages under what `data` has room for, so that far fewer

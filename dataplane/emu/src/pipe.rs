@@ -141,11 +141,11 @@ pub struct Pipe {
     /// Due time of the first frame that is held back; [`Instant::MAX`] if there is none.
     aside_due: Instant,
     // A release and an arrival.
-    /// When the queue has to be served although nothing is due.
+    /// When the queue has to be served even if no frame is due.
     look: Instant,
     /// Bytes in the queue and in the delay line, the lost ones not included.
     held: u64,
-    /// Bytes that have been sent. The packets are those of which the lateness was counted.
+    /// Bytes sent. The number of packets sent is the total of `lateness`.
     sent: u64,
     extras: Extras,
     /// Whether it has none of what most pipes do not have: no extras, beam, MTU, observer or

@@ -30,9 +30,9 @@ mod ahead;
 mod fifo;
 mod record;
 
-use memmap2::{Advice, MmapMut};
-
 use std::collections::VecDeque;
+
+use memmap2::{Advice, MmapMut};
 
 use crate::frame::{Buffer, NoBuffer};
 use crate::tag::MAX_TAG;

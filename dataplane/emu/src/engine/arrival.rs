@@ -4,13 +4,12 @@
 use crate::classify::{Class, ETHERNET, classify, plain_v4, resolved_client};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, Hint, Label};
-use crate::memory::prefetch_lines;
 use crate::mtu::Answer;
 use crate::stats::DropReason;
 use crate::tag::Tag;
 use crate::units::{Direction, Instant};
 
-use super::{ARRIVAL_LINES, BURST, BYPASS, DEFAULT, Engine, RELEASE_LINE, Slot, UNKNOWN, pipe_id};
+use super::{ARRIVAL_LINES, BURST, BYPASS, DEFAULT, Engine, Slot, UNKNOWN, pipe_id};
 
 impl<B: Buffer> Engine<B> {
     /// The client of a frame that belongs to `key` unless a rule decides otherwise.
@@ -286,8 +285,7 @@ impl<B: Buffer> Engine<B> {
             if count > 0 && runs[count - 1].0 == id {
                 runs[count - 1].1 = end;
             } else {
-                prefetch_lines::<_, 0, ARRIVAL_LINES>(&self.slots, id as usize);
-                prefetch_lines::<_, RELEASE_LINE, { RELEASE_LINE + 1 }>(&self.slots, id as usize);
+                self.prefetch_slot::<ARRIVAL_LINES>(id);
                 runs[count] = (id, end);
                 count += 1;
             }

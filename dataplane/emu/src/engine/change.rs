@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use crate::client::ClientKey;
 use crate::frame::Buffer;
-use crate::memory::prefetch_lines;
 use crate::plan::{Kept, Plan};
 use crate::rng::StreamKey;
 use crate::shaper::Origin;
 use crate::units::{ByDirection, Direction, Instant};
 
-use super::{ARRIVAL_LINES, BYPASS, Engine, RELEASE_LINE, SETTLED};
+use super::{ARRIVAL_LINES, BYPASS, Engine, SETTLED};
 
 #[derive(Debug)]
 pub(super) struct Change {
@@ -120,7 +119,8 @@ impl<B: Buffer> Engine<B> {
         self.reschedule(id);
     }
 
-    /// Hints that pipes of which the first lines have been fetched are about to take pending changes.
+    /// Fetches the memory that pipes need to take a pending change. Their slots have been fetched before
+    /// ([`Engine::prefetch_slot`]).
     #[cold]
     pub(super) fn prefetch_changes(&self, pipes: impl Iterator<Item = u32> + Clone) {
         let Some(change) = self.changes.back() else { return };
@@ -153,8 +153,7 @@ impl<B: Buffer> Engine<B> {
         let mut next = next;
         let ahead = next..end.min(next + SETTLED.saturating_sub(self.settled));
         for id in ahead.clone() {
-            prefetch_lines::<_, 0, ARRIVAL_LINES>(&self.slots, id as usize);
-            prefetch_lines::<_, RELEASE_LINE, { RELEASE_LINE + 1 }>(&self.slots, id as usize);
+            self.prefetch_slot::<ARRIVAL_LINES>(id);
         }
         self.prefetch_changes(ahead);
         while next < end && self.settled < SETTLED {

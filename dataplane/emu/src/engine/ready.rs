@@ -41,7 +41,7 @@ impl Ready {
     pub(super) fn add(&mut self, pipe: u32) -> bool {
         let Some(is_ready) = self.is_ready.get_mut(pipe as usize) else { return false };
         if !std::mem::replace(is_ready, true) {
-            self.append(pipe);
+            self.again(pipe);
         }
         true
     }
@@ -52,19 +52,12 @@ impl Ready {
         self.queue.get(self.next + places).copied()
     }
 
-    /// The next pipe. It stays ready, and is to be added to the end ([`Ready::again`]) or taken out
-    /// ([`Ready::leave`]).
+    /// The next pipe. After the visit the caller calls [`Ready::again`] or [`Ready::leave`] for it.
     #[inline]
     pub(super) fn next(&mut self) -> Option<u32> {
         let pipe = self.queue.get(self.next).copied();
         self.next += usize::from(pipe.is_some());
         pipe
-    }
-
-    /// The pipe that was next is visited again.
-    #[inline]
-    pub(super) fn again(&mut self, pipe: u32) {
-        self.append(pipe);
     }
 
     /// The pipe that was next need not be visited again.
@@ -73,8 +66,9 @@ impl Ready {
         self.is_ready[pipe as usize] = false;
     }
 
+    /// The pipe that was next is visited again, after the others.
     #[inline]
-    fn append(&mut self, pipe: u32) {
+    pub(super) fn again(&mut self, pipe: u32) {
         if self.next == self.queue.len() {
             self.queue.clear();
             self.next = 0;

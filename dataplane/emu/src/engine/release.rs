@@ -3,14 +3,13 @@
 
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, NoBuffer};
-use crate::memory::prefetch_lines;
 use crate::store::Held;
 use crate::tag::Tagged;
 use crate::units::{ByDirection, Direction, Instant, Nanos};
 use crate::wheel::Wheel;
 
 use super::lateness::Counted;
-use super::{Engine, LOOKS, QUANTUM, RELEASE_LINE, SERVED, SETTLED, Slot};
+use super::{Engine, LOOKS, QUANTUM, SERVED, SETTLED, Slot};
 
 #[derive(Debug)]
 pub struct Departure<'a, B = NoBuffer> {
@@ -206,8 +205,7 @@ impl<B: Buffer> Engine<B> {
     #[inline]
     pub(super) fn look_ahead(&self) {
         if let Some(id) = self.ready.ahead(6) {
-            prefetch_lines::<_, 0, 1>(&self.slots, id as usize);
-            prefetch_lines::<_, RELEASE_LINE, { RELEASE_LINE + 1 }>(&self.slots, id as usize);
+            self.prefetch_slot::<1>(id);
         }
         if let Some(id) = self.ready.ahead(3) {
             self.slots[id as usize].pipe.prefetch_head(&self.shared.store);
