@@ -26,7 +26,7 @@ use crate::stats::DropReason;
 use crate::units::Instant;
 
 /// The parameters of a channel.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelPlan<'a> {
     pub outages: &'a [EpisodePlan],
     pub fade: Option<FadePlan>,

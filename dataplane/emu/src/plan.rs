@@ -150,7 +150,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Of a change without a restart.
+    /// What a change without a restart keeps.
     #[must_use]
     pub fn between(before: &PipePlan, after: &PipePlan) -> Self {
         let has_extras = |plan: &PipePlan| {
@@ -158,13 +158,10 @@ impl Kept {
             let chances = [duplicate, corrupt].iter().any(|p| **p != Probability::ZERO);
             mtu.is_some() || chances || reorder.is_some() || plan.cross().is_some()
         };
-        let channel = |plan: &PipePlan| (plan.fade, plan.boundary, plan.packet_loss, plan.offload);
         Self {
             queue: before.queue == after.queue && !after.queue.watches(),
-            channel: channel(before) == channel(after)
-                && before.outages == after.outages
-                && before.loss_trace == after.loss_trace
-                && before.drop_run == after.drop_run
+            channel: before.channel(true) == after.channel(true)
+                && before.offload == after.offload
                 && !after.drop_run.is_some_and(|run| run.arm),
             delay: before.delay.has_processes_of(&after.delay),
             extras: !has_extras(before) && !has_extras(after),

@@ -53,8 +53,10 @@ impl<B: Buffer> Engine<B> {
             }
         }
         let epoch = if restart { 0 } else { before.epoch.wrapping_add(1) };
-        let kept = Direction::BOTH.map(|d| Kept::between(&before.plan.pipes[d], &plan.pipes[d]));
-        let kept = ByDirection(kept);
+        let kept = ByDirection(Direction::BOTH.map(|d| match restart {
+            true => Kept::default(),
+            false => Kept::between(&before.plan.pipes[d], &plan.pipes[d]),
+        }));
         if restart {
             self.expired.since_restart = 0;
         }

@@ -19,7 +19,8 @@ impl Pipe {
     /// Applies a plan at `at`; with `restart`, all random processes restart
     /// with the key's seed. Frames in the pipe
     /// keep their place: the one in service continues at the new rate, a smaller limit
-    /// purges nothing, a smaller delay overtakes nothing. Parts that are `kept` are not accessed.
+    /// purges nothing, a smaller delay overtakes nothing. Parts that are `kept` are not accessed; a restart
+    /// keeps none.
     pub fn replan<B: Buffer>(
         &mut self,
         shared: &mut Shared<B>,
@@ -35,7 +36,7 @@ impl Pipe {
         self.admitted = plan.queue.admits_up_to();
         self.extras = Extras::of(plan);
         self.unchecked = Mtu::unchecked(plan.mtu);
-        let kept = if restart { Kept::default() } else { kept };
+        debug_assert!(!restart || kept == Kept::default());
         if !kept.channel {
             self.cold.loss = if self.cold.is_offloaded { plan.offload.loss } else { 0 };
         }
