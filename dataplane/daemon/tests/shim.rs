@@ -78,7 +78,7 @@ fn wrap(direction: Direction, client: u16, epoch: u16, inner: &[u8]) -> Vec<u8> 
     [&shim.to_bytes()[..], inner].concat()
 }
 
-/// A queue whose frames are there before the worker is, and are not discarded.
+/// A receive queue that the test fills before the worker starts: the worker does not discard its frames.
 struct Filled(Option<RxQueue>);
 
 impl Source for Filled {

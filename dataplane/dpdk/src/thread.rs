@@ -65,10 +65,10 @@ pub fn numa_node(core: usize) -> Option<u32> {
         .find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
 }
 
-/// Lets the kernel take memory that `allocate` touches first from NUMA node `node`, if it has some:
-/// for what a control thread prepares for a worker on that node. A memory policy that the process
-/// was started with (`numactl`) goes before it. Without a node, or on a kernel or in a container that
-/// has no policies, the memory is where the thread runs.
+/// Calls `allocate`. The kernel takes the memory that it touches first from NUMA node `node`, as long as
+/// there is some. A control thread prepares memory for a worker on that node in this way. If the process
+/// was started with a memory policy (`numactl`), that policy holds instead. Without a node, or without
+/// support for policies by the kernel or the container, the memory is on the calling thread's node.
 ///
 /// Reference: set_mempolicy(2). Not for threads that other threads' memory depends on: the policy is
 /// the calling thread's.

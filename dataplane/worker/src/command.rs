@@ -230,7 +230,7 @@ impl Handle {
         Self { tail, ..self }
     }
 
-    /// For a worker whose core is on this NUMA node.
+    /// Sets the NUMA node of the worker's core.
     #[must_use]
     pub fn with_node(self, node: Option<u32>) -> Self {
         Self { node, ..self }

@@ -19,7 +19,7 @@
 
 use emu::units::{Instant, Nanos};
 
-/// Parts of the time of which waiting may take one.
+/// Waiting may take this fraction of the time: one part in so many.
 const PART: i64 = 8;
 /// Most processor time that is saved up.
 const SAVED: i64 = 500_000;
@@ -58,7 +58,7 @@ pub(crate) struct Rest {
     cost: Nanos,
     /// Lateness of timers that nine of ten do not exceed.
     late: u64,
-    /// Processor time that waiting may take, less what it took, as of `at`; ns.
+    /// Processor time that waiting may still take at `at`, in ns. Negative: it has taken too much.
     credit: i64,
     at: Instant,
     /// Whether the time since `at` was spent polling.
@@ -222,7 +222,7 @@ mod tests {
         for rate in [1_000, 5_000, 13_000, 26_000, 45_000] {
             let spent = of_rate(rate);
             let all = spent.asleep + spent.polling;
-            // And what was saved up, one sleep on credit, and one beyond the end.
+            // Waiting may also use what was saved before, overdraw by one sleep, and end a sleep late.
             let part = (1_000_000_000 + SLEEP_MAX.0) / PART.unsigned_abs();
             let most = part + SAVED.unsigned_abs() + TAKES.0;
             assert!(all <= most, "{rate}: {all} of {most}, {} sleeps", spent.sleeps);

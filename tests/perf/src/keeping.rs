@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! To copy a frame or to keep its buffer, by size: which of them costs less.
+//! What it costs to copy a frame, and to keep its buffer, by size.
 //!
-//! The same load, delay and profile on two workers, of which one copies every frame and the other
-//! keeps every buffer, and the bare loop, in turns on the measuring thread. Both hold far more than
-//! the caches.
+//! Two workers have the same load, delay and profile. One copies each frame, the other keeps each
+//! buffer. They and the bare loop run in turns on the measuring thread. Each worker holds far more
+//! than fits in the caches.
 
 use emu::units::Nanos;
 use serde::Serialize;
