@@ -48,8 +48,9 @@ const QUANTUM: usize = 32;
 const LOOKS: usize = 512;
 /// Frames that the shapers serve in a release, about.
 const SERVED: u32 = 1024;
-/// Changes that pipes take in a turn, besides pipes with arriving frames.
-const SETTLED: u32 = 16;
+/// Changes that pipes take in a turn: those with arriving frames, however many, then those with frames
+/// that are due, then others.
+const SETTLED: u32 = 40;
 /// Cache lines of a slot, from the first one on, that an arrival touches.
 const ARRIVAL_LINES: usize = (offset_of!(Slot, pipe) + HOT).div_ceil(LINE);
 /// The cache line of a slot that an arrival touches as well, and a release besides the first one.

@@ -66,7 +66,8 @@ const LENGTH: u32 = PHANTOM - 1;
 /// Bytes that a frame of `len` takes when it is packed.
 #[must_use]
 pub const fn record_size(len: u32) -> u32 {
-    HEADER + len.next_multiple_of(ALIGN)
+    // As `next_multiple_of`, in fewer instructions.
+    HEADER + ((len + (ALIGN - 1)) & !(ALIGN - 1))
 }
 
 /// An arena of segments and the buffers that are kept, shared by the fifos of one engine, or of

@@ -102,7 +102,7 @@ impl<B: Buffer> Engine<B> {
         if self.is_ruled
             && let Some(name) = self.rules.owner_v4(address)
         {
-            return self.index.get(ClientKey::Named(name));
+            return self.index.get_named(name);
         }
         self.index.get_v4(address)
     }

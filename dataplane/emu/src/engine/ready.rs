@@ -52,12 +52,23 @@ impl Ready {
         self.queue.get(self.next + places).copied()
     }
 
+    /// The next pipes, up to `count`.
+    pub(super) fn upcoming(&self, count: usize) -> &[u32] {
+        let pipes = &self.queue[self.next..];
+        &pipes[..count.min(pipes.len())]
+    }
+
     /// The next pipe. After the visit the caller calls [`Ready::again`] or [`Ready::leave`] for it.
     #[inline]
     pub(super) fn next(&mut self) -> Option<u32> {
         let pipe = self.queue.get(self.next).copied();
         self.next += usize::from(pipe.is_some());
         pipe
+    }
+
+    /// The pipe that was next is the next one again.
+    pub(super) fn back(&mut self) {
+        self.next -= 1;
     }
 
     /// The pipe that was next need not be visited again.

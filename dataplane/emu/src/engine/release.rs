@@ -9,7 +9,7 @@ use crate::units::{ByDirection, Direction, Instant, Nanos};
 use crate::wheel::Wheel;
 
 use super::lateness::Counted;
-use super::{Engine, LOOKS, QUANTUM, SERVED, SETTLED, Slot};
+use super::{ARRIVAL_LINES, Engine, LOOKS, QUANTUM, SERVED, SETTLED, Slot};
 
 #[derive(Debug)]
 pub struct Departure<'a, B = NoBuffer> {
@@ -132,6 +132,11 @@ impl<B: Buffer> Engine<B> {
         let mut sent = 0;
         let mut refused = ByDirection(Direction::BOTH.map(|d| only.is_some_and(|only| only != d)));
         let mut outlet = Outlet { now, offered: now, unread: 0 };
+        if self.oldest != self.version {
+            let next = self.ready.upcoming(SETTLED as usize);
+            next.iter().for_each(|id| self.prefetch_slot::<ARRIVAL_LINES>(*id));
+            self.prefetch_changes(next.iter().copied());
+        }
         // Each ready pipe is visited; one with more frames is visited again while the
         // budgets last.
         let (mut looked, mut vain, mut served) = (0, 0, 0);
@@ -139,9 +144,13 @@ impl<B: Buffer> Engine<B> {
             self.look_ahead();
             let Some(id) = self.ready.next() else { break };
             let direction = Direction::BOTH[id as usize % 2];
-            // A pipe with a pending change may have to wait for a later turn.
             let behind = self.slots[id as usize].version != self.version;
-            if refused[direction] || behind && self.settled >= SETTLED {
+            if behind && self.settled >= SETTLED {
+                // The pipes after it wait as well: to look for one without a pending change would take long.
+                self.ready.back();
+                break;
+            }
+            if refused[direction] {
                 self.ready.again(id);
                 looked += 1;
                 vain += 1;
