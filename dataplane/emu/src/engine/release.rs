@@ -133,9 +133,7 @@ impl<B: Buffer> Engine<B> {
         let mut refused = ByDirection(Direction::BOTH.map(|d| only.is_some_and(|only| only != d)));
         let mut outlet = Outlet { now, offered: now, unread: 0 };
         if self.oldest != self.version {
-            let next = self.ready.upcoming(SETTLED as usize);
-            next.iter().for_each(|id| self.prefetch_slot::<ARRIVAL_LINES>(*id));
-            self.prefetch_changes(next.iter().copied());
+            self.prefetch_changes_of_due();
         }
         // Each ready pipe is visited; one with more frames is visited again while the
         // budgets last.
@@ -199,6 +197,14 @@ impl<B: Buffer> Engine<B> {
         self.settle();
         self.settled = 0;
         sent
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn prefetch_changes_of_due(&self) {
+        let next = self.ready.upcoming(SETTLED as usize);
+        next.iter().for_each(|id| self.prefetch_slot::<ARRIVAL_LINES>(*id));
+        self.prefetch_changes(next.iter().copied());
     }
 
     /// Takes events that are due at `now` out of the wheel.
