@@ -24,7 +24,7 @@ STUDY ?= sat20
 REPRO_ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup build demo bench budget repro deb test soak $(SUITES) lint install clean
+.PHONY: help setup build demo bench budget repro deb image test soak $(SUITES) lint install clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ deb: ## Debian packages of the release build, in build/deb
 	@scripts/setup.sh deb
 	@scripts/cargo.sh build --release -p linkctl -p linkd -p linkd-dataplane
 	LINKEMU_BIN=$(TARGET_DIR)/release scripts/deb.sh build/deb
+
+image: deb ## A container image of these packages, in build/image (as root)
+	@scripts/setup.sh image
+	@scripts/image.sh build/deb build/image
 
 test: ## All suites in their short form, with the time of each (as root)
 	@scripts/test.sh

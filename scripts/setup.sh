@@ -14,6 +14,7 @@
 #   deb      the tools that make Debian packages
 #   hw       QEMU, a kernel and the guest's programs below build/tools/hw; the hw suite is skipped
 #            without them
+#   image    tools that make and run container images without a container engine
 #   install  meson and ninja
 #   kernel   the same with the kernel of two studies (`make repro`), below build/tools/hw-4.15
 #   lint     buf below build/tools/buf, with npm: `make lint` checks the protos with it

@@ -36,7 +36,7 @@ unit                   60  ignored tests of all crates but the suites below; pro
 smoke                 120  long forms of the smoke suite (root, network namespaces)
 p4                     60  long forms of the P4 suite (root, software switch)
 hw                     90  the whole hw suite: all four NIC models, and netem (root, QEMU)
-package                60  the whole package suite: both Debian releases, with upgrades (root)
+package                60  the whole package suite: both Debian releases, with upgrades, the container image (root)
 python                 60  long forms of the Python suite (root, network namespaces)
 fuzz-frames            40  libFuzzer: frames through the classifier and an engine
 fuzz-profile           40  libFuzzer: profile files

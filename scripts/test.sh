@@ -167,7 +167,7 @@ step() {
 parts=()
 for suite in "${suites[@]}"; do
     part=$suite
-    [[ $suite != package || -z $long ]] || part=package-all
+    [[ $suite != package || -z $long ]] || { part=package-all && parts+=(image); }
     [[ ! -f scripts/setup/$part.sh ]] || parts+=("$part")
 done
 

@@ -45,6 +45,21 @@ fn main() -> anyhow::Result<ExitCode> {
     for &(name, needs, test) in TESTS {
         suite.add(name, Form::Short, Patient, needs, test);
     }
+    let image: &[(_, _, fn() -> _)] = &[
+        (
+            "image::same_packages_give_same_image",
+            Patient,
+            suite::image::same_packages_give_same_image,
+        ),
+        (
+            "image::documented_commands_give_a_link",
+            RealTime,
+            suite::image::documented_commands_give_a_link,
+        ),
+    ];
+    for &(name, timing, test) in image {
+        suite.add(name, Form::Long, timing, suite::image::check, test);
+    }
     // The long form tests the other releases.
     for (version, release) in RELEASES {
         let form = if release == machine::own() { Form::Short } else { Form::Long };

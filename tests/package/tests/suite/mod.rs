@@ -2,5 +2,6 @@
 //! The tests, by subject.
 
 pub mod debs;
+pub mod image;
 pub mod notify;
 pub mod system;
