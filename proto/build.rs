@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "linkemu/v1/links.proto",
         "linkemu/v1/scenario.proto",
         "linkemu/v1/switch.proto",
+        "linkemu/v1/web.proto",
         "dataplane/v1/dataplane.proto",
         "linkd/v1/state.proto",
     ];

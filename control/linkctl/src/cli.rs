@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{
     appliance, capture, certificate, clients, completion, doctor, envelope, events, fit, lease,
-    link, man, pki, probe, profile, scenario, set, show, stats, switch, top, traces, verify,
+    link, man, pki, probe, profile, scenario, set, show, stats, switch, top, traces, verify, web,
 };
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
@@ -169,6 +169,9 @@ pub enum Command {
     /// Show what happens: changes, leases, a dataplane that comes and goes
     #[command(after_help = events::EXAMPLES)]
     Events(events::EventsArgs),
+    /// Print a link that logs a browser in to the web page
+    #[command(after_help = web::EXAMPLES)]
+    Web(web::WebArgs),
     /// Check whether this machine is fit to run linkemu, and say what to do
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::DoctorArgs),
@@ -232,7 +235,9 @@ mod tests {
         ];
         let probe = [probe::EXAMPLES, probe::reflect::EXAMPLES, probe::send::EXAMPLES];
         let scenarios = [scenario::EXAMPLES, scenario::import::EXAMPLES, scenario::orbit::EXAMPLES];
-        let lab = [lease::EXAMPLES, link::EXAMPLES, events::EXAMPLES].into_iter().chain(scenarios);
+        let lab = [lease::EXAMPLES, link::EXAMPLES, events::EXAMPLES, web::EXAMPLES]
+            .into_iter()
+            .chain(scenarios);
         let rest = [
             fit::EXAMPLES,
             verify::EXAMPLES,

@@ -13,6 +13,7 @@ use proto::linkemu::v1::linkemu_client::LinkemuClient;
 use proto::linkemu::v1::links_client::LinksClient;
 use proto::linkemu::v1::scenarios_client::ScenariosClient;
 use proto::linkemu::v1::switch_client::SwitchClient;
+use proto::linkemu::v1::web_client::WebClient;
 use proto::{LEASE_METADATA, LINK_METADATA, link_name};
 use std::error::Error;
 use std::io;
@@ -126,6 +127,10 @@ impl Connection {
 
     pub fn leases(&self) -> LeasesClient<Way> {
         LeasesClient::new(self.way.clone())
+    }
+
+    pub fn web(&self) -> WebClient<Way> {
+        WebClient::new(self.way.clone())
     }
 
     pub fn links(&self) -> LinksClient<Way> {

@@ -40,6 +40,7 @@ mod tls;
 mod top;
 mod traces;
 mod verify;
+mod web;
 
 use clap::CommandFactory;
 use clap_complete::CompleteEnv;
@@ -93,6 +94,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Lease { what } => lease::run(context, what).await,
         Command::Link { what } => link::run(context, what).await,
         Command::Events(args) => events::run(context, args).await,
+        Command::Web(args) => web::run(context, args).await,
         Command::Doctor(args) => doctor::run(context, args).await,
         Command::Box { what } => appliance::run(context, what),
         Command::Man(args) => man::run(context, args, &Cli::command()),

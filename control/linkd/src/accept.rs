@@ -59,7 +59,7 @@ pub(crate) fn accept(
 }
 
 /// The accepted connection. After a failure none, with a delay.
-async fn settled<T>(accepted: io::Result<T>) -> Option<T> {
+pub(crate) async fn settled<T>(accepted: io::Result<T>) -> Option<T> {
     match accepted {
         Ok(accepted) => Some(accepted),
         Err(error) => {
@@ -136,7 +136,13 @@ impl Door {
         match timeout(limit, greet).await {
             Ok(Ok(stream)) => {
                 let _ = sender
-                    .send(Ok(Connection::tls(stream, from, self.keys.clone(), slot, deadline)))
+                    .send(Ok(Connection::tls(
+                        stream,
+                        from.to_string(),
+                        self.keys.clone(),
+                        slot,
+                        deadline,
+                    )))
                     .await;
             }
             Ok(Err((error, io))) => {
@@ -154,7 +160,7 @@ impl Door {
 }
 
 /// Closes a connection in a way that lets the peer read the alert.
-async fn linger(mut io: TcpStream) {
+pub(crate) async fn linger(mut io: TcpStream) {
     let (duration, bytes) = LINGER;
     let drain = async {
         io.shutdown().await?;
@@ -165,7 +171,7 @@ async fn linger(mut io: TcpStream) {
 }
 
 /// Why a handshake failed, in words.
-fn reason(error: &io::Error) -> String {
+pub(crate) fn reason(error: &io::Error) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match tls {
         Some(tls) => tls::reason(tls),

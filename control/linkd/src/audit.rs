@@ -62,6 +62,9 @@ pub(crate) struct Line<'a> {
     pub role: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub from: &'a str,
+    /// Number of the browser session. It restarts with linkd.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub method: &'a str,
     /// Resource name of the link that the request is about; empty: of `main`.
@@ -80,8 +83,9 @@ pub(crate) struct Line<'a> {
 impl<'a> Line<'a> {
     /// A line about a caller's request.
     pub fn of(event: &'static str, caller: &'a Caller, method: &'a str) -> Self {
-        let Caller { name, role, from, link, .. } = caller;
-        Self { event, who: name, role: role.as_str(), from, link, method, ..Self::default() }
+        let Caller { name, role, from, session, link, .. } = caller;
+        let (role, session) = (role.as_str(), *session);
+        Self { event, who: name, role, from, session, link, method, ..Self::default() }
     }
 }
 

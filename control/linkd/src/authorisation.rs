@@ -92,27 +92,49 @@ where
 }
 
 impl Authorisation {
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// The account of a caller's answers.
+    pub fn account(&self, caller: &Caller) -> Account {
+        self.budgets.account(caller)
+    }
+
+    /// The caller of a request, if it may use the method; otherwise the refusal, which is audited.
+    pub fn admit<B>(&self, request: &Request<B>) -> Result<Caller, Box<Response<Body>>> {
+        let method = method_of(request);
+        let shown = clip(method);
+        let caller = match caller(request) {
+            Ok(caller) => Caller { link: link(request.headers()), ..caller },
+            Err(Unknown { name, from, code, why }) => {
+                let (who, method) = (&*clip(&name), &*shown);
+                let line = Line { event: "refused", who, from: &from, method, ..Line::default() };
+                return Err(Box::new(self.refuse(line, Status::new(code, clip(&why)))));
+            }
+        };
+        let needed = roles::of_method(method);
+        if caller.role < needed {
+            let line = Line::of("refused", &caller, &shown);
+            return Err(Box::new(self.refuse(line, roles::denied(&caller, &shown, needed))));
+        }
+        Ok(caller)
+    }
+
     async fn pass<S>(self, mut inner: S, request: Request<Body>) -> Result<Response<Body>, S::Error>
     where
         S: Service<Request<Body>, Response = Response<Body>>,
         S::Future: Send + 'static,
         S::Error: Send + 'static,
     {
-        let method = request.uri().path().trim_start_matches('/').to_owned();
-        let shown = clip(&method);
-        let caller = match caller(&request) {
-            Ok(caller) => Caller { link: link(request.headers()), ..caller },
-            Err(Unknown { name, from, code, why }) => {
-                let (who, method) = (&*clip(&name), &*shown);
-                let line = Line { event: "refused", who, from: &from, method, ..Line::default() };
-                return Ok(self.refuse(line, Status::new(code, clip(&why))));
-            }
+        let caller = match self.admit(&request) {
+            Ok(caller) => caller,
+            Err(refusal) => return Ok(*refusal),
         };
+        let method = method_of(&request).to_owned();
+        let shown = clip(&method);
         let line = |event| Line::of(event, &caller, &shown);
         let mut needed = roles::of_method(&method);
-        if caller.role < needed {
-            return Ok(self.refuse(line("refused"), roles::denied(&caller, &shown, needed)));
-        }
         let descriptor = method::find(&method).filter(|method| !method.client_streaming);
         let mut rules = roles::of_fields(&method).peekable();
         let read = needed > Role::Viewer || rules.peek().is_some();
@@ -187,7 +209,8 @@ impl Authorisation {
         })
     }
 
-    fn refuse(&self, line: Line<'_>, status: Status) -> Response<Body> {
+    /// Writes a refusal into the audit log, and returns it.
+    pub fn refuse(&self, line: Line<'_>, status: Status) -> Response<Body> {
         let (code, message) = (&*name(status.code()), status.message());
         self.audit.call_refused(&Line { code, message, ..line });
         status.into_http()
@@ -269,7 +292,12 @@ impl Answer {
     }
 }
 
-fn caller(request: &Request<Body>) -> Result<Caller, Unknown> {
+/// The full name of the method that a request calls.
+pub(crate) fn method_of<B>(request: &Request<B>) -> &str {
+    request.uri().path().trim_start_matches('/')
+}
+
+fn caller<B>(request: &Request<B>) -> Result<Caller, Unknown> {
     match request.extensions().get::<Peer>() {
         Some(peer) => peer.caller(SystemTime::now()),
         None => Err(Unknown {

@@ -15,8 +15,10 @@ pub struct Caller {
     /// Name of the user or of the certificate.
     pub name: String,
     pub role: Role,
-    /// From where: "unix", or an address with its port.
+    /// From where: "unix", an address with its port, or "web" and an address with its port.
     pub from: String,
+    /// Number of the browser session.
+    pub session: Option<u64>,
     /// Resource name of the link that the request is about; empty: of `main`.
     pub link: String,
     /// Tokens of leases that came with the request, separated by commas, as metadata
@@ -29,7 +31,7 @@ pub struct Caller {
 impl fmt::Debug for Caller {
     /// Without the token, which is for its holder alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, role, from, link: _, lease: _, call: _ } = self;
+        let Self { name, role, from, session: _, link: _, lease: _, call: _ } = self;
         let mut caller = f.debug_struct("Caller");
         caller.field("name", name).field("role", role).field("from", from).finish_non_exhaustive()
     }
@@ -74,6 +76,7 @@ impl Caller {
             name: String::new(),
             role: Role::Admin,
             from: "linkd".into(),
+            session: None,
             link: String::new(),
             lease: None,
             call: None,

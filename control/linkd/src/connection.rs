@@ -3,7 +3,8 @@
 
 use crate::caller::{Caller, Role, UNIX};
 use crate::limits::Slot;
-use crate::tls::{self, Keys};
+use crate::tls::{self, HTTP2, Keys};
+use crate::web::Session;
 use identity::{Certificate, Identity};
 use nix::unistd::{Uid, User};
 use rustls::pki_types::CertificateDer;
@@ -35,7 +36,36 @@ pub(crate) struct Connection {
     /// Resolves when the peer's certificate is no longer valid.
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     is_over: bool,
+    /// Limits the time of a write that does not proceed, where there is such a limit.
+    stall: Option<Stall>,
     _slot: Slot,
+}
+
+/// Time limit of a write.
+#[derive(Debug)]
+struct Stall {
+    limit: Duration,
+    /// Runs while the peer takes no bytes.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stall {
+    /// The result of a write, or a timeout if writes have been pending for too long.
+    fn check<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.timer = None;
+            return written;
+        }
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.limit)));
+        match timer.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
 }
 
 /// What a peer must send in time to keep its connection: the preface of HTTP/2 and the header of
@@ -52,6 +82,7 @@ const GREETING_BYTES: usize = 24 + 9;
 #[derive(Debug)]
 enum Io {
     Unix(UnixStream),
+    Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -68,10 +99,16 @@ enum Known {
     /// A certificate that the handshake has believed.
     Certified {
         certificate: Result<Certificate, String>,
-        from: SocketAddr,
-        /// Why the certificate is no longer valid.
+        /// The certificate and those that lead to its authority.
+        chain: Vec<CertificateDer<'static>>,
+        from: String,
+        /// Why the certificate is no longer valid, as a sentence.
         ended: watch::Sender<Option<String>>,
     },
+    /// A browser without a certificate, before its session is known.
+    Anonymous { from: String },
+    /// A browser session.
+    Session { session: Arc<Session>, from: String },
 }
 
 /// Why a peer is no caller.
@@ -106,14 +143,15 @@ impl Connection {
     fn new(io: Io, peer: Known, slot: Slot, deadline: Instant) -> Self {
         let deadline = Box::pin(sleep_until(deadline));
         let greeting = Some(Greeting { left: GREETING_BYTES, deadline });
-        Self { io, peer: Peer(Arc::new(peer)), greeting, end: None, is_over: false, _slot: slot }
+        let peer = Peer(Arc::new(peer));
+        Self { io, peer, greeting, end: None, is_over: false, stall: None, _slot: slot }
     }
 
     /// A connection over TLS, after the handshake with `keys`. The HTTP/2 preface must arrive
     /// before `deadline`.
     pub fn tls(
         io: TlsStream<TcpStream>,
-        from: SocketAddr,
+        from: String,
         keys: Arc<Keys>,
         slot: Slot,
         deadline: Instant,
@@ -123,10 +161,63 @@ impl Connection {
             [first, ..] => Certificate::parse(first).map_err(|error| error.to_string()),
             [] => Err("it showed no certificate".to_owned()),
         };
-        let peer = Known::Certified { certificate, from, ended: watch::Sender::new(None) };
+        let ended = watch::Sender::new(None);
+        let peer = Known::Certified { certificate, chain, from, ended };
         let mut connection = Self::new(Io::Tls(Box::new(io)), peer, slot, deadline);
-        connection.end = Some(Box::pin(connection.peer.clone().watch(chain, keys)));
+        connection.end = Some(Box::pin(connection.peer.clone().watch(keys)));
         connection
+    }
+
+    /// A connection of a browser over TLS; a certificate is optional. With HTTP/2 the preface must
+    /// arrive before `deadline`; hyper limits the time for the head of a request of HTTP/1.1.
+    pub fn web_tls(
+        io: TlsStream<TcpStream>,
+        from: String,
+        keys: Arc<Keys>,
+        slot: Slot,
+        deadline: Instant,
+    ) -> Self {
+        let (is_http2, has_certificate) =
+            (is_http2(&io), io.get_ref().1.peer_certificates().is_some());
+        let mut connection = if has_certificate {
+            Self::tls(io, from, keys, slot, deadline)
+        } else {
+            Self::new(Io::Tls(Box::new(io)), Known::Anonymous { from }, slot, deadline)
+        };
+        if !is_http2 {
+            connection.greeting = None;
+        }
+        connection
+    }
+
+    /// A connection of a browser without TLS, which is HTTP/1.1.
+    pub fn web_tcp(io: TcpStream, from: String, slot: Slot) -> Self {
+        let peer = Known::Anonymous { from };
+        let connection = Self::new(Io::Tcp(io), peer, slot, Instant::now());
+        Self { greeting: None, ..connection }
+    }
+
+    /// Closes it when the peer leaves bytes unread for so long.
+    #[must_use]
+    pub fn with_unread(self, limit: Duration) -> Self {
+        Self { stall: Some(Stall { limit, timer: None }), ..self }
+    }
+
+    pub fn is_http2(&self) -> bool {
+        matches!(&self.io, Io::Tls(io) if is_http2(io))
+    }
+
+    /// Our address of it.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match &self.io {
+            Io::Unix(_) => None,
+            Io::Tcp(io) => io.local_addr().ok(),
+            Io::Tls(io) => io.get_ref().0.local_addr().ok(),
+        }
+    }
+
+    pub fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     /// Whether the peer's certificate has ended, or wakes the task when it does. Reading and
@@ -139,10 +230,29 @@ impl Connection {
         }
         self.is_over
     }
+
+    fn unless_stalled<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        match &mut self.stall {
+            Some(stall) => stall.check(written, cx),
+            None => written,
+        }
+    }
+}
+
+fn is_http2(io: &TlsStream<TcpStream>) -> bool {
+    io.get_ref().1.alpn_protocol() == Some(HTTP2)
 }
 
 fn over() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "the peer's certificate does not hold any more")
+}
+
+fn invalid(why: &str) -> String {
+    format!("your certificate does not hold any more: {why}")
 }
 
 /// The user at the other end.
@@ -155,13 +265,13 @@ fn user(io: &UnixStream) -> String {
 
 impl Peer {
     /// Checks a certificate until it is no longer valid, and for a moment longer.
-    async fn watch(self, chain: Vec<CertificateDer<'static>>, keys: Arc<Keys>) {
-        let Known::Certified { certificate, ended, .. } = &*self.0 else { return };
+    async fn watch(self, keys: Arc<Keys>) {
+        let Known::Certified { certificate, chain, ended, .. } = &*self.0 else { return };
         let mut reloads = keys.reloads();
         loop {
             let now = SystemTime::now();
-            if let Err(error) = keys.verify(&chain, now) {
-                ended.send_replace(Some(tls::reason(&error)));
+            if let Err(error) = keys.verify(chain, now) {
+                ended.send_replace(Some(invalid(&tls::reason(&error))));
                 break;
             }
             let left = certificate.as_ref().map_or(CHECK, |certificate| certificate.left(now));
@@ -170,11 +280,43 @@ impl Peer {
         tokio::time::sleep(FAREWELL).await;
     }
 
-    /// Why the peer's certificate is no longer valid; none while it is, and for other peers.
+    /// Why the peer's certificate is no longer valid or its session has ended, as a sentence; none
+    /// while it is, and for other peers.
     pub fn ended(&self) -> Option<watch::Receiver<Option<String>>> {
         match &*self.0 {
             Known::Certified { ended, .. } => Some(ended.subscribe()),
-            Known::Unix { .. } | Known::Refused { .. } => None,
+            Known::Session { session, .. } => Some(session.ended()),
+            Known::Unix { .. } | Known::Refused { .. } | Known::Anonymous { .. } => None,
+        }
+    }
+
+    /// The same peer's requests with the cookie of a session.
+    pub fn with_session(&self, session: Arc<Session>) -> Self {
+        Self(Arc::new(Known::Session { session, from: self.from().to_owned() }))
+    }
+
+    pub fn session(&self) -> Option<&Arc<Session>> {
+        match &*self.0 {
+            Known::Session { session, .. } => Some(session),
+            _ => None,
+        }
+    }
+
+    /// Its certificate and those that lead to its authority; empty without one.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        match &*self.0 {
+            Known::Certified { chain, .. } => chain,
+            _ => &[],
+        }
+    }
+
+    /// From where it is, as [`Caller::from`].
+    pub fn from(&self) -> &str {
+        match &*self.0 {
+            Known::Certified { from, .. }
+            | Known::Anonymous { from }
+            | Known::Session { from, .. } => from,
+            Known::Unix { .. } | Known::Refused { .. } => UNIX,
         }
     }
 
@@ -191,8 +333,15 @@ impl Peer {
                 code: Code::ResourceExhausted,
                 why: why.clone(),
             }),
-            Known::Certified { certificate, from, ended } => {
-                let from = from.to_string();
+            Known::Anonymous { from } => Err(Unknown {
+                name: String::new(),
+                from: from.clone(),
+                code: Code::Unauthenticated,
+                why: "you are not logged in: open the link that `linkctl web` prints".into(),
+            }),
+            Known::Session { session, from } => session.caller(from.clone()),
+            Known::Certified { certificate, from, ended, .. } => {
+                let from = from.clone();
                 let denied = Code::PermissionDenied;
                 let certificate = match certificate {
                     Ok(certificate) => certificate,
@@ -203,8 +352,8 @@ impl Peer {
                 };
                 let name = || certificate.names.first().cloned().unwrap_or_default();
                 let held = certificate.holds(now).map_err(|error| error.to_string());
-                if let Err(error) = ended.borrow().clone().map_or(held, Err) {
-                    let why = format!("your certificate does not hold any more: {error}");
+                let held = held.map_err(|why| invalid(&why));
+                if let Err(why) = ended.borrow().clone().map_or(held, Err) {
                     let code = Code::Unauthenticated;
                     return Err(Unknown { name: name(), from, code, why });
                 }
@@ -249,6 +398,7 @@ impl AsyncRead for Connection {
         let before = buffer.filled().len();
         let read = match &mut self.io {
             Io::Unix(io) => Pin::new(io).poll_read(cx, buffer),
+            Io::Tcp(io) => Pin::new(io).poll_read(cx, buffer),
             Io::Tls(io) => Pin::new(io).poll_read(cx, buffer),
         };
         let Some(greeting) = &mut self.greeting else { return read };
@@ -272,10 +422,12 @@ impl AsyncWrite for Connection {
         if self.is_over(cx) {
             return Poll::Ready(Err(over()));
         }
-        match &mut self.io {
+        let written = match &mut self.io {
             Io::Unix(io) => Pin::new(io).poll_write(cx, bytes),
+            Io::Tcp(io) => Pin::new(io).poll_write(cx, bytes),
             Io::Tls(io) => Pin::new(io).poll_write(cx, bytes),
-        }
+        };
+        self.unless_stalled(written, cx)
     }
 
     fn poll_write_vectored(
@@ -286,15 +438,18 @@ impl AsyncWrite for Connection {
         if self.is_over(cx) {
             return Poll::Ready(Err(over()));
         }
-        match &mut self.io {
+        let written = match &mut self.io {
             Io::Unix(io) => Pin::new(io).poll_write_vectored(cx, pieces),
+            Io::Tcp(io) => Pin::new(io).poll_write_vectored(cx, pieces),
             Io::Tls(io) => Pin::new(io).poll_write_vectored(cx, pieces),
-        }
+        };
+        self.unless_stalled(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
         match &self.io {
             Io::Unix(io) => io.is_write_vectored(),
+            Io::Tcp(io) => io.is_write_vectored(),
             Io::Tls(io) => io.is_write_vectored(),
         }
     }
@@ -303,15 +458,18 @@ impl AsyncWrite for Connection {
         if self.is_over(cx) {
             return Poll::Ready(Err(over()));
         }
-        match &mut self.io {
+        let flushed = match &mut self.io {
             Io::Unix(io) => Pin::new(io).poll_flush(cx),
+            Io::Tcp(io) => Pin::new(io).poll_flush(cx),
             Io::Tls(io) => Pin::new(io).poll_flush(cx),
-        }
+        };
+        self.unless_stalled(flushed, cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.io {
             Io::Unix(io) => Pin::new(io).poll_shutdown(cx),
+            Io::Tcp(io) => Pin::new(io).poll_shutdown(cx),
             Io::Tls(io) => Pin::new(io).poll_shutdown(cx),
         }
     }
@@ -333,9 +491,9 @@ mod tests {
         params.not_after = (now + day).into();
         let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
         let certificate = Ok(Certificate::parse(made.der()).unwrap());
-        let from = "192.0.2.1:5".parse().unwrap();
+        let from = "192.0.2.1:5".to_owned();
         let ended = watch::Sender::new(None);
-        let peer = Peer(Arc::new(Known::Certified { certificate, from, ended }));
+        let peer = Peer(Arc::new(Known::Certified { certificate, chain: Vec::new(), from, ended }));
         assert_eq!(peer.caller(now).unwrap().role, Role::Admin);
         let unknown = peer.caller(now + 2 * day).unwrap_err();
         assert_eq!(unknown.code, Code::Unauthenticated);

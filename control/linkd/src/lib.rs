@@ -39,6 +39,7 @@ mod summary;
 mod switch;
 mod tls;
 mod watching;
+mod web;
 
 pub use audit::AuditError;
 pub use caller::{Caller, Role};
@@ -48,3 +49,4 @@ pub use metrics::{Metrics, MetricsError};
 pub use server::{Listen, Reload, Security, Server, ServerError, Settings};
 pub use state::StateError;
 pub use tls::{TlsError, TlsFiles};
+pub use web::{WebError, WebListen};

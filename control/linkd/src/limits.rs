@@ -26,6 +26,14 @@ pub struct Limits {
     pub quiet: Duration,
     /// Time without an answer to the PING after which the connection is closed.
     pub dead: Duration,
+    /// From the creation of a login link of the web page to its end.
+    pub web_link: Duration,
+    /// From a login to the end of the session.
+    pub web_session: Duration,
+    /// For the head of a request to the web page.
+    pub web_head: Duration,
+    /// How long a browser may leave an answer unread before its connection is closed.
+    pub web_unread: Duration,
 }
 
 impl Default for Limits {
@@ -37,6 +45,10 @@ impl Default for Limits {
             handshake: Duration::from_secs(5),
             quiet: Duration::from_secs(20),
             dead: Duration::from_secs(10),
+            web_link: Duration::from_secs(120),
+            web_session: Duration::from_secs(12 * 3600),
+            web_head: Duration::from_secs(5),
+            web_unread: Duration::from_secs(30),
         }
     }
 }

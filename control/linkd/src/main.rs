@@ -4,7 +4,9 @@
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use endpoint::supervisor;
-use linkd::{Listen, Metrics, Permissions, Reload, Security, Server, Settings, TlsFiles};
+use linkd::{
+    Listen, Metrics, Permissions, Reload, Security, Server, Settings, TlsFiles, WebListen,
+};
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -38,24 +40,38 @@ struct Args {
     socket_group: Option<String>,
 
     /// Serve over TCP too, such as 0.0.0.0:8443: with TLS, to who has a certificate
-    #[arg(long, value_name = "ADDR:PORT", requires_all = ["tls_cert", "tls_key", "tls_client_ca"])]
+    #[arg(long, value_name = "ADDR:PORT", group = "network", requires_all = ["tls_cert", "tls_key", "tls_client_ca"])]
     listen: Option<SocketAddr>,
 
+    /// Serve the web page and its API here, such as 127.0.0.1:8480; log in with a link of linkctl
+    /// web. With --tls-cert it is HTTPS; without, only loopback addresses
+    #[arg(long, value_name = "ADDR:PORT", env = "LINKEMU_WEB", group = "network")]
+    web: Option<SocketAddr>,
+
+    /// Browsers may reach the web page under this name or address too; may be given again. It is
+    /// always reachable under those of loopback, of --web and of the certificate
+    #[arg(long, value_name = "HOST", requires = "web")]
+    web_host: Vec<String>,
+
+    /// Serve the web page without TLS on any address: in a container, or behind a proxy with TLS
+    #[arg(long, requires = "web", conflicts_with = "tls_cert")]
+    web_insecure: bool,
+
     /// linkd's certificate, and what leads from it to its authority, in PEM
-    #[arg(long, value_name = "FILE", requires = "listen")]
+    #[arg(long, value_name = "FILE", requires_all = ["network", "tls_key", "tls_client_ca"])]
     tls_cert: Option<PathBuf>,
 
     /// The key of it; only its owner and group may be able to read it
-    #[arg(long, value_name = "FILE", requires = "listen")]
+    #[arg(long, value_name = "FILE", requires = "network")]
     tls_key: Option<PathBuf>,
 
     /// The authorities that sign the certificates of callers, in PEM
-    #[arg(long, value_name = "FILE", requires = "listen")]
+    #[arg(long, value_name = "FILE", requires = "network")]
     tls_client_ca: Option<PathBuf>,
 
     /// Refuse callers whose certificates these lists revoke, in PEM; each authority needs one. May
     /// be given again
-    #[arg(long, value_name = "FILE", requires = "listen")]
+    #[arg(long, value_name = "FILE", requires = "network")]
     tls_client_crl: Vec<PathBuf>,
 
     /// Append who changed what, and who was refused, to this file as JSON lines
@@ -124,11 +140,15 @@ Examples:
   Let a Prometheus on this machine see what happens to the packets:
     linkd --metrics 127.0.0.1:9742
 
+  Serve the web page on this machine, and log in to it:
+    linkd --web 127.0.0.1:8480 &
+    linkctl web
+
   Serve a lab, with certificates made by linkctl pki:
     linkd --listen 0.0.0.0:8443 --tls-cert linkemu.lab.pem --tls-key linkemu.lab.key \\
       --tls-client-ca ca.pem --audit-log /var/log/linkemu/audit.jsonl
 
-With --listen or --audit-log, SIGHUP reads the certificates and revocation lists and opens the audit log anew; SIGTERM and SIGINT end it cleanly. Exit codes: 0 ended, 1 failed, 2 usage.";
+With TLS or --audit-log, SIGHUP reads the certificates and revocation lists and opens the audit log anew; SIGTERM and SIGINT end it cleanly. Exit codes: 0 ended, 1 failed, 2 usage.";
 
 fn parse_mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
@@ -173,20 +193,23 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // With nothing to reload, the signal ends linkd, as when its terminal closes.
-    let reloads = args.listen.is_some() || args.audit_log.is_some();
+    let reloads = args.tls_cert.is_some() || args.audit_log.is_some();
     let hangup = reloads.then(|| signal(SignalKind::hangup())).transpose()?;
     let Args { socket, dataplane, state, metrics, metrics_clients, .. } = args;
     let Args { socket_mode, socket_group, audit_log, .. } = args;
-    let listen = match (args.listen, args.tls_cert, args.tls_key, args.tls_client_ca) {
-        (Some(address), Some(cert), Some(key), Some(client_ca)) => {
-            let client_crl = args.tls_client_crl;
-            Some(Listen { address, tls: TlsFiles { cert, key, client_ca, client_crl } })
+    let tls = match (args.tls_cert, args.tls_key, args.tls_client_ca) {
+        (Some(cert), Some(key), Some(client_ca)) => {
+            Some(TlsFiles { cert, key, client_ca, client_crl: args.tls_client_crl })
         }
         _ => None,
     };
+    let listen = args.listen.zip(tls.clone()).map(|(address, tls)| Listen { address, tls });
+    let (hosts, insecure) = (args.web_host, args.web_insecure);
+    let web = args.web.map(|address| WebListen { address, hosts, tls, insecure });
     let security = Security {
         socket: Permissions { mode: socket_mode, group: socket_group },
         listen,
+        web,
         audit: audit_log,
         ..Security::default()
     };
@@ -200,6 +223,9 @@ async fn run(args: Args) -> anyhow::Result<()> {
         server = server.with_metrics(metrics);
     }
     let tcp = server.address();
+    if let Some(address) = server.web_address() {
+        tracing::info!(%address, "serving the web page: log in with linkctl web");
+    }
     tracing::info!(socket = %socket.display(), dataplane = %dataplane.display(), ?tcp, profiles, "serving");
     let words = format!("serves {}", socket.display())
         + &tcp.map_or(String::new(), |a| format!(" and {a}"));

@@ -52,6 +52,8 @@ const METHODS: &[(&str, Role)] = &[
     ("linkemu.v1.Scenarios/WatchScenario", Viewer),
     ("linkemu.v1.Switch/GetSwitch", Viewer),
     ("linkemu.v1.Switch/SetGate", Operator),
+    ("linkemu.v1.Web/CreateWebLogin", Viewer),
+    ("linkemu.v1.Web/GetCaller", Viewer),
 ];
 
 /// Methods of other packages that linkd serves.
@@ -85,10 +87,17 @@ pub(crate) fn of_fields(method: &str) -> impl Iterator<Item = (&'static str, Rol
 
 pub(crate) fn denied(caller: &Caller, what: &str, needed: Role) -> Status {
     let Caller { name, role, .. } = caller;
-    let message = format!(
-        "{what} needs the role {needed}, and the certificate of {name:?} gives {role}: ask for \
-         one with that role (linkctl pki client --role {needed})"
-    );
+    let message = if caller.session.is_some() {
+        format!(
+            "{what} needs the role {needed}, and the session of {name:?} has {role}: log in with a \
+             link for that role (linkctl web --role {needed})"
+        )
+    } else {
+        format!(
+            "{what} needs the role {needed}, and the certificate of {name:?} gives {role}: ask for \
+             one with that role (linkctl pki client --role {needed})"
+        )
+    };
     let facts = [("needed", needed.as_str()), ("role", role.as_str()), ("method", what)];
     let facts = facts.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let details = ErrorDetails::with_error_info(ROLE_NEEDED, "linkemu", facts);

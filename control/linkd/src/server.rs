@@ -17,6 +17,7 @@ use crate::state::{Directory, Kept, Saver, StateError};
 use crate::switch::Switches;
 use crate::tls::{Keys, TlsError, TlsFiles};
 use crate::watching::Watching;
+use crate::web::{LoginService, Web, WebError, WebListen};
 use crate::{captures, certificates, keeper};
 use endpoint::{Claim, Permissions, SocketError};
 use profile::Catalog;
@@ -30,6 +31,7 @@ use proto::linkemu::v1::linkemu_server::LinkemuServer;
 use proto::linkemu::v1::links_server::LinksServer;
 use proto::linkemu::v1::scenarios_server::ScenariosServer;
 use proto::linkemu::v1::switch_server::SwitchServer;
+use proto::linkemu::v1::web_server::WebServer;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -37,6 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
+use tonic::service::Routes;
 
 /// Largest request: a profile.
 const REQUEST_BYTES: usize = profile::MESSAGE_BYTES;
@@ -70,6 +73,8 @@ pub struct Security {
     pub socket: Permissions,
     /// Where to serve TCP.
     pub listen: Option<Listen>,
+    /// Where to serve the web page.
+    pub web: Option<WebListen>,
     /// The file for the audit log.
     pub audit: Option<PathBuf>,
     /// On connections.
@@ -87,7 +92,7 @@ pub struct Listen {
 /// Reads the certificates and reopens the audit log.
 #[derive(Clone, Debug)]
 pub struct Reload {
-    keys: Option<Arc<Keys>>,
+    keys: Vec<Arc<Keys>>,
     audit: Audit,
 }
 
@@ -99,9 +104,10 @@ impl Reload {
     /// Of the audit log first, then of the certificates; both are tried.
     pub fn reload(&self) -> Result<(), ServerError> {
         let audit = self.audit.reopen();
-        let keys = self.keys.as_ref().map_or(Ok(()), |keys| keys.reload());
+        // All of them, even if one fails.
+        let keys: Vec<_> = self.keys.iter().map(|keys| keys.reload()).collect();
         audit?;
-        Ok(keys?)
+        Ok(keys.into_iter().collect::<Result<(), _>>()?)
     }
 }
 
@@ -124,6 +130,8 @@ pub enum ServerError {
         "cannot listen on {address}: {source}; give --listen an address of this machine and a port that is free"
     )]
     Address { address: SocketAddr, source: std::io::Error },
+    #[error(transparent)]
+    Web(#[from] WebError),
     /// The runtime does not take the socket.
     #[error("cannot serve the socket: {0}")]
     Listen(#[from] std::io::Error),
@@ -145,6 +153,7 @@ pub struct Server {
     // Dropped first, then the claim.
     listener: UnixListener,
     tcp: Option<(TcpListener, Arc<Keys>)>,
+    web: Option<Web>,
     audit: Audit,
     claim: Claim,
     metrics: Option<Metrics>,
@@ -159,7 +168,7 @@ impl Server {
     /// the audit log cannot be written.
     pub fn bind(settings: Settings) -> Result<Self, ServerError> {
         let Settings { socket, dataplane, catalog, state, security } = settings;
-        let Security { socket: permissions, listen, audit, limits } = security;
+        let Security { socket: permissions, listen, web, audit, limits } = security;
         let keys = listen.as_ref().map(|listen| Keys::read(listen.tls.clone())).transpose()?;
         let (directory, kept) = match state {
             None => (None, Kept::default()),
@@ -182,6 +191,7 @@ impl Server {
             }
             _ => None,
         };
+        let web = web.map(|web| Web::bind(web, &limits)).transpose()?;
         let metrics = None;
         Ok(Self {
             dataplane,
@@ -193,6 +203,7 @@ impl Server {
             limits,
             listener,
             tcp,
+            web,
             audit,
             claim,
             metrics,
@@ -208,9 +219,16 @@ impl Server {
         self.tcp.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
     }
 
+    /// The address of the web page.
+    pub fn web_address(&self) -> Option<SocketAddr> {
+        self.web.as_ref().and_then(Web::address)
+    }
+
     /// A handle to reload certificates and audit log while it serves.
     pub fn reloader(&self) -> Reload {
-        let keys = self.tcp.as_ref().map(|(_, keys)| keys.clone());
+        let tcp = self.tcp.as_ref().map(|(_, keys)| keys);
+        let web = self.web.as_ref().and_then(Web::keys);
+        let keys = tcp.into_iter().chain(web).cloned().collect();
         Reload { keys, audit: self.audit.clone() }
     }
 
@@ -221,7 +239,7 @@ impl Server {
     /// If the transport fails.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
         let Self { dataplane, catalog, profiles, links, saver, damage, limits, .. } = self;
-        let Self { listener, tcp, audit, claim, metrics, .. } = self;
+        let Self { listener, tcp, web, audit, claim, metrics, .. } = self;
         let at = listener.local_addr().ok();
         let at = at.as_ref().and_then(|at| at.as_pathname()).unwrap_or(Path::new("no path"));
         let name = format!("linkd at {}, process {}", at.display(), std::process::id());
@@ -244,7 +262,7 @@ impl Server {
         let links =
             Links::new(control.clone(), scenarios.clone(), events.clone(), watching.clone(), links);
         if let Some(metrics) = metrics {
-            tokio::spawn(metrics.serve(links.clone(), stopping));
+            tokio::spawn(metrics.serve(links.clone(), stopping.clone()));
         }
         let service = Service { links: links.clone(), watching: watching.clone() };
         let captures = captures::Service { links: links.clone(), watching: watching.clone() };
@@ -275,14 +293,9 @@ impl Server {
         // The kernel says when a local peer is gone, and a stopped one may come back.
         let quiet = tcp.is_some().then_some(limits.quiet);
         let incoming = accept(listener, &limits, tcp);
-        let serving = tonic::transport::Server::builder()
-            .concurrency_limit_per_connection(CONCURRENT)
-            .max_concurrent_streams(CONCURRENT as u32)
-            .http2_max_header_list_size(HEADER_BYTES)
-            .http2_keepalive_interval(quiet)
-            .http2_keepalive_timeout(Some(limits.dead))
-            .timeout(DEADLINE)
-            .layer(Authorisation::new(audit, REQUEST_BYTES))
+        let login = web.as_ref().map_or_else(LoginService::none, Web::login);
+        let mut routes = Routes::builder();
+        routes
             .add_service(LinkemuServer::new(service).max_decoding_message_size(REQUEST_BYTES))
             .add_service(CapturesServer::new(captures))
             .add_service(CertificatesServer::new(certificates))
@@ -297,10 +310,30 @@ impl Server {
             .add_service(health)
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?)
+            .add_service(WebServer::new(login));
+        let routes = routes.routes();
+        let gate = Authorisation::new(audit, REQUEST_BYTES);
+        let serving = tonic::transport::Server::builder()
+            .concurrency_limit_per_connection(CONCURRENT)
+            .max_concurrent_streams(CONCURRENT as u32)
+            .http2_max_header_list_size(HEADER_BYTES)
+            .http2_keepalive_interval(quiet)
+            .http2_keepalive_timeout(Some(limits.dead))
+            .timeout(DEADLINE)
+            .layer(gate.clone())
+            .add_routes(routes.clone())
             .serve_with_incoming_shutdown(incoming, async {
                 shutdown.await;
                 let _ = stop.send(true);
             });
+        let serving = async {
+            let web = async {
+                if let Some(web) = web {
+                    web.serve(routes, gate, stopping).await;
+                }
+            };
+            tokio::join!(serving, web).0
+        };
         let impatience = async {
             let _ = stopped.wait_for(|stopped| *stopped).await;
             tokio::time::sleep(GRACE).await;
@@ -332,6 +365,7 @@ fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
         pb::links_server::SERVICE_NAME,
         pb::scenarios_server::SERVICE_NAME,
         pb::switch_server::SERVICE_NAME,
+        pb::web_server::SERVICE_NAME,
     ];
     let builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)

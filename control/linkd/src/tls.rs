@@ -18,7 +18,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
 /// HTTP/2, the only protocol of gRPC.
-const PROTOCOL: &[u8] = b"h2";
+pub(crate) const HTTP2: &[u8] = b"h2";
+/// The protocols of browsers.
+const WEB: [&[u8]; 2] = [HTTP2, b"http/1.1"];
 
 /// Where the certificates stand, in PEM.
 #[derive(Clone, Debug)]
@@ -66,6 +68,10 @@ pub(crate) struct Keys {
 #[derive(Clone, Debug)]
 struct Current {
     config: Arc<ServerConfig>,
+    /// For browsers: a certificate is optional.
+    web: Arc<ServerConfig>,
+    /// Names and addresses in our certificate.
+    hosts: Arc<[String]>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
@@ -82,6 +88,16 @@ impl Keys {
     /// For the next handshake.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.current().config
+    }
+
+    /// For the next handshake with a browser.
+    pub fn web_config(&self) -> Arc<ServerConfig> {
+        self.current().web
+    }
+
+    /// The names and addresses of hosts in our certificate.
+    pub fn hosts(&self) -> Arc<[String]> {
+        self.current().hosts
     }
 
     /// Whether the chain of a caller, its own certificate first, holds at an instant.
@@ -110,35 +126,65 @@ impl Keys {
 
 impl Current {
     fn read(files: &TlsFiles) -> Result<Self, TlsError> {
-        let TlsFiles { cert, key, .. } = files;
-        let refused = |source| TlsError::Refused { path: cert.clone(), source };
-        let provider = Arc::new(ring::default_provider());
-        let verifier = verifier(files)?;
+        let TlsFiles { cert, .. } = files;
+        let verifier = verifier(files, Browsers::No)?;
         let chain = read_certificates(cert)?;
-        for certificate in &chain {
-            held(cert, certificate, SystemTime::now())?;
+        let mut hosts = Vec::new();
+        for (at, certificate) in chain.iter().enumerate() {
+            let held = held(cert, certificate, SystemTime::now())?;
+            if at == 0 {
+                hosts = held.hosts;
+            }
         }
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(refused)?
-            .with_client_cert_verifier(verifier.clone())
-            .with_single_cert(chain, read_key(key)?)
-            .map_err(|source| match source {
-                rustls::Error::InconsistentKeys(_) => {
-                    TlsError::Mismatch { cert: cert.clone(), key: key.clone() }
-                }
-                source => refused(source),
-            })?;
-        config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
-        Ok(Self { config: Arc::new(config), verifier })
+        let config = Arc::new(config(files, verifier.clone(), chain.clone(), &[HTTP2])?);
+        let web = Arc::new(config_for_browsers(files, chain)?);
+        Ok(Self { config, web, hosts: hosts.into(), verifier })
     }
+}
+
+fn config_for_browsers(
+    files: &TlsFiles,
+    chain: Vec<CertificateDer<'static>>,
+) -> Result<ServerConfig, TlsError> {
+    config(files, verifier(files, Browsers::Yes)?, chain, &WEB)
+}
+
+fn config(
+    files: &TlsFiles,
+    verifier: Arc<dyn ClientCertVerifier>,
+    chain: Vec<CertificateDer<'static>>,
+    protocols: &[&[u8]],
+) -> Result<ServerConfig, TlsError> {
+    let TlsFiles { cert, key, .. } = files;
+    let refused = |source| TlsError::Refused { path: cert.clone(), source };
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(refused)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, read_key(key)?)
+        .map_err(|source| match source {
+            rustls::Error::InconsistentKeys(_) => {
+                TlsError::Mismatch { cert: cert.clone(), key: key.clone() }
+            }
+            source => refused(source),
+        })?;
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+/// Whether a caller may have no certificate.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Browsers {
+    Yes,
+    No,
 }
 
 /// Checks callers by the authorities and the revocation lists. Of each chain all but the
 /// authority has to be in no list; a list that is past its next update counts.
-fn verifier(files: &TlsFiles) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+fn verifier(files: &TlsFiles, browsers: Browsers) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let TlsFiles { client_ca, client_crl, .. } = files;
     let mut authorities = RootCertStore::empty();
     for authority in read_certificates(client_ca)? {
@@ -153,6 +199,9 @@ fn verifier(files: &TlsFiles) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
     for path in client_crl {
         verifier = verifier.with_crls(read_crls(path)?);
+    }
+    if browsers == Browsers::Yes {
+        verifier = verifier.allow_unauthenticated();
     }
     verifier.build().map_err(|error| {
         let is_list = matches!(error, VerifierBuilderError::InvalidCrl(_));

@@ -68,9 +68,7 @@ impl Stopping {
     /// The status with which such a stream ends.
     pub fn status(&self) -> Status {
         match self.ended.as_ref().and_then(|ended| ended.borrow().clone()) {
-            Some(why) => {
-                Status::unauthenticated(format!("your certificate does not hold any more: {why}"))
-            }
+            Some(why) => Status::unauthenticated(why),
             None => Status::unavailable("linkd is shutting down"),
         }
     }

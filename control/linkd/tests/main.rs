@@ -19,3 +19,4 @@ mod service;
 mod state;
 mod switch;
 mod together;
+mod web;

@@ -26,6 +26,8 @@ pub struct Lab {
     pub client: LinkemuClient<Channel>,
     pub stop: Option<oneshot::Sender<()>>,
     pub server: JoinHandle<()>,
+    /// Of the web page.
+    pub web: Option<SocketAddr>,
     threads: Threads,
 }
 
@@ -44,6 +46,7 @@ struct Linkd {
     server: JoinHandle<()>,
     threads: Threads,
     address: Option<SocketAddr>,
+    web: Option<SocketAddr>,
     reload: Reload,
 }
 
@@ -61,7 +64,7 @@ fn linkd(directory: &Path, security: Security) -> Linkd {
     let inside = runtime.enter();
     let server = Server::bind(settings).unwrap();
     drop(inside);
-    let (address, reload) = (server.address(), server.reloader());
+    let (address, web, reload) = (server.address(), server.web_address(), server.reloader());
     let (stop, stopped) = oneshot::channel();
     let server = runtime.spawn(async {
         let stopped = async {
@@ -69,7 +72,7 @@ fn linkd(directory: &Path, security: Security) -> Linkd {
         };
         server.serve(stopped).await.unwrap();
     });
-    Linkd { stop, server, threads: Threads(Some(runtime)), address, reload }
+    Linkd { stop, server, threads: Threads(Some(runtime)), address, web, reload }
 }
 
 /// The threads of a linkd, which end with it.
@@ -96,10 +99,11 @@ impl Lab {
         fake.state().instance = 1;
         let running = Some(fake.serve(&at("dataplane.sock")).unwrap());
         let linkd = linkd(directory.path(), security(directory.path()));
-        let (address, reload) = (linkd.address, linkd.reload.clone());
+        let (address, web, reload) = (linkd.address, linkd.web, linkd.reload.clone());
         let client = LinkemuClient::new(channel(&at("linkd.sock")));
         let Linkd { stop, server, threads, .. } = linkd;
-        let lab = Self { directory, fake, running, client, stop: Some(stop), server, threads };
+        let stop = Some(stop);
+        let lab = Self { directory, fake, running, client, stop, server, web, threads };
         (lab, address, reload)
     }
 

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The web page: login, sessions, and requests that are no own page's.
+
+use crate::common::Lab;
+use crate::common::pki::{Ask, Authority, Pair, tls};
+use http::header::{CONTENT_TYPE, COOKIE, HOST, HeaderMap, ORIGIN, SET_COOKIE};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use linkd::{Limits, Security, WebListen};
+use prost::Message;
+use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::web_client::WebClient;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tonic::Code;
+
+const GRPC_WEB: &str = "application/grpc-web+proto";
+const JSON: &str = "application/json";
+
+/// A linkd with a web page, and an audit log.
+struct Site {
+    lab: Lab,
+    address: SocketAddr,
+}
+
+/// An answer that has been read.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// The status of a call over gRPC-Web: in the headers, or in the last frame of the body.
+    fn code(&self) -> Code {
+        let text = match self.headers.get("grpc-status") {
+            Some(status) => status.to_str().unwrap().to_owned(),
+            None => {
+                let trailers = String::from_utf8_lossy(&self.body).into_owned();
+                let (_, status) = trailers.rsplit_once("grpc-status:").unwrap();
+                status.split("\r\n").next().unwrap().to_owned()
+            }
+        };
+        Code::from_bytes(text.trim().as_bytes())
+    }
+
+    /// The first message of an answer over gRPC-Web.
+    fn message<M: Message + Default>(&self) -> M {
+        let length = u32::from_be_bytes(self.body[1..5].try_into().unwrap()) as usize;
+        M::decode(&self.body[5..5 + length]).unwrap()
+    }
+
+    /// The cookie that it sets, without its attributes.
+    fn cookie(&self) -> String {
+        let cookie = self.headers[SET_COOKIE].to_str().unwrap();
+        cookie.split(';').next().unwrap().to_owned()
+    }
+}
+
+fn listen() -> WebListen {
+    let address = "127.0.0.1:0".parse().unwrap();
+    WebListen { address, hosts: Vec::new(), tls: None, insecure: false }
+}
+
+/// The body of a call over gRPC-Web.
+fn framed(message: &impl Message) -> Vec<u8> {
+    let message = message.encode_to_vec();
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0], &length[..], &message].concat()
+}
+
+impl Site {
+    fn new() -> Self {
+        Self::with(Limits::default())
+    }
+
+    fn with(limits: Limits) -> Self {
+        let (lab, ..) = Lab::with(|directory| Security {
+            web: Some(listen()),
+            audit: Some(directory.join("audit.jsonl")),
+            limits,
+            ..Security::default()
+        });
+        let address = lab.web.unwrap();
+        Self { lab, address }
+    }
+
+    fn origin(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A request as our page would send it; `headers` replace those of the same name, or remove
+    /// them with an empty value.
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Request<Full<Bytes>> {
+        let mut request = Request::builder().method(method).uri(path);
+        let map = request.headers_mut().unwrap();
+        map.insert(HOST, self.address.to_string().parse().unwrap());
+        map.insert(ORIGIN, self.origin().parse().unwrap());
+        for (name, value) in headers {
+            let name: http::HeaderName = name.parse().unwrap();
+            map.remove(&name);
+            if !value.is_empty() {
+                map.insert(name, value.parse().unwrap());
+            }
+        }
+        request.body(Full::new(body.into())).unwrap()
+    }
+
+    async fn open(&self, request: Request<Full<Bytes>>) -> http::Response<Incoming> {
+        let io = TcpStream::connect(self.address).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request).await.unwrap()
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
+        read(self.open(request).await).await
+    }
+
+    async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.send(self.request(Method::GET, path, headers, "")).await
+    }
+
+    async fn post(&self, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+        self.send(self.request(Method::POST, path, headers, body)).await
+    }
+
+    /// A call over gRPC-Web.
+    async fn call(&self, method: &str, headers: &[(&str, &str)], message: &impl Message) -> Answer {
+        let headers = [&[("content-type", GRPC_WEB)], headers].concat();
+        self.post(&format!("/linkemu.v1.{method}"), &headers, framed(message)).await
+    }
+
+    /// The token of a login link.
+    async fn link(&self, role: &str) -> String {
+        let mut client = WebClient::new(self.lab.linkd());
+        let request = pb::CreateWebLoginRequest { role: role.into() };
+        let answer = client.create_web_login(request).await.unwrap().into_inner();
+        assert_eq!(answer.url, format!("{}{}", self.origin(), answer.path));
+        answer.path.strip_prefix("/login#").unwrap().to_owned()
+    }
+
+    async fn redeem(&self, token: &str, headers: &[(&str, &str)]) -> Answer {
+        let headers = [&[("content-type", JSON)], headers].concat();
+        self.post("/login", &headers, format!("{{\"token\":\"{token}\"}}")).await
+    }
+
+    /// The cookie of a new session.
+    async fn login(&self, role: &str) -> String {
+        let token = self.link(role).await;
+        let answer = self.redeem(&token, &[]).await;
+        assert_eq!(answer.status, StatusCode::NO_CONTENT);
+        answer.cookie()
+    }
+
+    fn audit(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.lab.directory.path().join("audit.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The last line of the log, which has to be about a refusal.
+    fn refused(&self, code: &str, why: &str) -> Value {
+        let line = self.audit().pop().unwrap();
+        assert_eq!((&line["event"], &line["code"]), (&"refused".into(), &code.into()), "{line}");
+        assert!(line["message"].as_str().unwrap().contains(why), "{line}");
+        assert!(line["from"].as_str().unwrap().starts_with("web 127.0.0.1:"), "{line}");
+        line
+    }
+}
+
+async fn read(response: http::Response<Incoming>) -> Answer {
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Answer { status: head.status, headers: head.headers, body }
+}
+
+fn slower() -> pb::PatchLinkRequest {
+    pb::PatchLinkRequest {
+        pipe: Some(crate::common::rate(1_000_000)),
+        mask: Some(crate::common::mask(&["rate_bps"])),
+        ..Default::default()
+    }
+}
+
+fn named(name: &str) -> pb::SetProfileRequest {
+    let profile = Some(pb::set_profile_request::Profile::Name(name.into()));
+    pb::SetProfileRequest { profile, ..Default::default() }
+}
+
+#[tokio::test]
+async fn login_link_starts_a_session_with_its_role_and_the_log_names_it() {
+    let site = Site::new();
+    let answer = site.redeem(&site.link("operator").await, &[]).await;
+    let cookie = answer.headers[SET_COOKIE].to_str().unwrap();
+    let attributes = "; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict";
+    assert!(cookie.starts_with("linkemu-session=") && cookie.ends_with(attributes), "{cookie}");
+    let cookie = answer.cookie();
+    let answer = site.call("Web/GetCaller", &[("cookie", &cookie)], &pb::GetCallerRequest {}).await;
+    assert_eq!(answer.code(), Code::Ok);
+    let caller: pb::GetCallerResponse = answer.message();
+    assert_eq!(caller.role, "operator");
+    assert!(caller.session_expires.is_some());
+    let answer = site.call("Linkemu/SetProfile", &[("cookie", &cookie)], &named("viasat2")).await;
+    assert_eq!(answer.code(), Code::Ok);
+    assert_eq!(site.lab.in_force().name, "viasat2");
+    let lines = site.audit();
+    let [.., login, asked, answered] = &*lines else { panic!("{lines:?}") };
+    assert_eq!((&login["event"], &login["who"]), (&"login".into(), &caller.name.into()));
+    for line in [asked, answered] {
+        assert_eq!((&line["who"], &line["session"]), (&login["who"], &1.into()), "{line}");
+        assert_eq!(line["method"], "linkemu.v1.Linkemu/SetProfile");
+        assert!(line["from"].as_str().unwrap().starts_with("web 127.0.0.1:"), "{line}");
+    }
+    assert_eq!(answered["generation"], 1);
+}
+
+#[tokio::test]
+async fn viewer_cannot_post_a_change() {
+    let site = Site::new();
+    let cookie = site.login("viewer").await;
+    let answer = site.call("Linkemu/PatchLink", &[("cookie", &cookie)], &slower()).await;
+    assert_eq!(answer.code(), Code::PermissionDenied);
+    let line = site.refused("PERMISSION_DENIED", "linkctl web --role operator");
+    assert_eq!((&line["role"], &line["session"]), (&"viewer".into(), &1.into()));
+    assert!(site.lab.fake.state().plan.is_none());
+    // Nor can it make itself another session.
+    let request = pb::CreateWebLoginRequest::default();
+    let answer = site.call("Web/CreateWebLogin", &[("cookie", &cookie)], &request).await;
+    assert_eq!(answer.code(), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn token_is_refused_the_second_time_and_after_its_time() {
+    let site = Site::new();
+    let token = site.link("viewer").await;
+    assert_eq!(site.redeem(&token, &[]).await.status, StatusCode::NO_CONTENT);
+    for token in [&*token, "", "x"] {
+        let answer = site.redeem(token, &[]).await;
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+        assert!(answer.headers.get(SET_COOKIE).is_none());
+        assert_eq!(answer.json()["code"], "unauthenticated");
+        site.refused("UNAUTHENTICATED", "linkctl web");
+    }
+    let site = Site::with(Limits { web_link: Duration::ZERO, ..Limits::default() });
+    let token = site.link("viewer").await;
+    assert_eq!(site.redeem(&token, &[]).await.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn session_id_is_new_at_login_and_dead_after_logout() {
+    let site = Site::new();
+    // One that an attacker chose.
+    let planted = format!("linkemu-session={}", "0".repeat(64));
+    let token = site.link("admin").await;
+    let answer = site.redeem(&token, &[("cookie", &planted)]).await;
+    let first = answer.cookie();
+    assert_ne!(first, planted);
+    let who = async |cookie: &str| {
+        let request = pb::GetCallerRequest {};
+        site.call("Web/GetCaller", &[("cookie", cookie)], &request).await.code()
+    };
+    assert_eq!(who(&planted).await, Code::Unauthenticated);
+    assert_eq!(who(&first).await, Code::Ok);
+    let token = site.link("admin").await;
+    let second = site.redeem(&token, &[("cookie", &first)]).await.cookie();
+    assert_eq!((who(&first).await, who(&second).await), (Code::Unauthenticated, Code::Ok));
+    let headers = [("cookie", &*second), ("content-type", JSON)];
+    let answer = site.post("/logout", &headers, "{}").await;
+    assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    assert!(answer.headers[SET_COOKIE].to_str().unwrap().contains("Max-Age=0"));
+    assert_eq!(who(&second).await, Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn session_ends_with_its_lifetime_and_its_streams_say_so() {
+    let limits = Limits { web_session: Duration::from_millis(500), ..Limits::default() };
+    let site = Site::with(limits);
+    let cookie = site.login("viewer").await;
+    let request = pb::WatchEventsRequest::default();
+    let answer = site.call("Events/WatchEvents", &[("cookie", &cookie)], &request).await;
+    assert_eq!(answer.code(), Code::Unauthenticated);
+    assert!(String::from_utf8_lossy(&answer.body).contains("session"), "{:?}", answer.body);
+}
+
+#[tokio::test]
+async fn request_of_another_page_is_refused_and_audited() {
+    let site = Site::new();
+    let cookie = site.login("admin").await;
+    let attacks: [&[(&str, &str)]; 6] = [
+        &[("origin", "http://evil.example")],
+        &[("origin", "null")],
+        &[("origin", "")],
+        &[("origin", "http://127.0.0.1:1")],
+        &[("sec-fetch-site", "cross-site")],
+        &[("sec-fetch-site", "same-site")],
+    ];
+    for attack in attacks {
+        let headers = [attack, &[("cookie", &*cookie)]].concat();
+        let answer = site.call("Linkemu/SetProfile", &headers, &named("viasat2")).await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{attack:?}");
+        let line = site.refused("PERMISSION_DENIED", "");
+        assert_eq!(line["method"], "/linkemu.v1.Linkemu/SetProfile");
+    }
+    // What a form can send.
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""] {
+        let headers = [("content-type", kind), ("cookie", &*cookie)];
+        for path in ["/linkemu.v1.Linkemu/SetProfile", "/login", "/logout"] {
+            let answer = site.post(path, &headers, framed(&named("viasat2"))).await;
+            assert_eq!(answer.status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
+        }
+    }
+    // A link that the browser follows.
+    let answer = site.get("/linkemu.v1.Linkemu/SetProfile", &[("cookie", &cookie)]).await;
+    assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert!(site.lab.fake.state().plan.is_none());
+}
+
+#[tokio::test]
+async fn name_that_resolves_to_this_address_is_refused() {
+    let site = Site::new();
+    let cookie = site.login("admin").await;
+    for host in ["evil.example", "evil.example:8480", "127.0.0.1.evil.example", "localhost@evil"] {
+        let answer = site.get("/", &[("host", host)]).await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{host}");
+        let origin = format!("http://{host}");
+        let headers = [("host", host), ("origin", &origin), ("cookie", &cookie)];
+        let answer = site.call("Web/GetCaller", &headers, &pb::GetCallerRequest {}).await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{host}");
+        site.refused("PERMISSION_DENIED", "no name of this box");
+    }
+    assert_eq!(site.get("/", &[("host", "localhost:8480")]).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn every_answer_forbids_frames_and_foreign_content() {
+    let site = Site::new();
+    let answers = [
+        site.get("/", &[]).await,
+        site.get("/login", &[]).await,
+        site.get("/none.js", &[]).await,
+        site.get("/", &[("host", "evil.example")]).await,
+        site.call("Web/GetCaller", &[], &pb::GetCallerRequest {}).await,
+    ];
+    for Answer { headers, .. } in answers {
+        let policy = headers["content-security-policy"].to_str().unwrap();
+        for part in ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"] {
+            assert!(policy.contains(part), "{policy}");
+        }
+        assert_eq!(headers["x-frame-options"], "DENY");
+        assert_eq!(headers["x-content-type-options"], "nosniff");
+        assert_eq!(headers["referrer-policy"], "no-referrer");
+        assert_eq!(headers["cross-origin-opener-policy"], "same-origin");
+        assert!(headers.contains_key("cache-control"));
+        assert!(!headers.contains_key("access-control-allow-origin"));
+    }
+}
+
+#[tokio::test]
+async fn path_that_leads_out_of_the_application_is_refused() {
+    let site = Site::new();
+    for path in ["/../etc/passwd", "/assets/../../etc/passwd", "/%2e%2e/etc/passwd", "/a%2f..%2fb"]
+    {
+        let mut io = TcpStream::connect(site.address).await.unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        io.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        io.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 ") && !answer.contains("root:"), "{answer}");
+        assert_eq!(site.refused("INVALID_ARGUMENT", "path")["method"], path);
+    }
+}
+
+#[tokio::test]
+async fn browser_with_a_certificate_needs_no_login_and_tls_gives_secure_cookies() {
+    let authority = Authority::new();
+    let (lab, ..) = Lab::with(|directory| {
+        let files = authority.files(directory, &authority.sign(&Ask::server()));
+        let web = WebListen { tls: Some(files), ..listen() };
+        Security { web: Some(web), ..Security::default() }
+    });
+    let address = lab.web.unwrap();
+    let send = async |own: Option<&Pair>, path: &str, headers: &[(&str, &str)], body: Vec<u8>| {
+        let io = tls(&authority.client(own), address, "linkemu.lab").await.unwrap();
+        let io = TokioIo::new(io);
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        tokio::spawn(connection);
+        let mut request = Request::post(format!("https://linkemu.lab:{}{path}", address.port()));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(Bytes::from(body))).unwrap();
+        read(sender.send_request(request).await.unwrap()).await
+    };
+    let kind = (CONTENT_TYPE.as_str(), GRPC_WEB);
+    let origin = format!("https://linkemu.lab:{}", address.port());
+    let origin = ("origin", &*origin);
+    let who = "/linkemu.v1.Web/GetCaller";
+    let own = authority.sign(&Ask::client("ann", &["linkemu:role:viewer"]));
+    let answer = send(Some(&own), who, &[kind, origin], framed(&pb::GetCallerRequest {})).await;
+    assert_eq!(answer.message::<pb::GetCallerResponse>().name, "ann");
+    assert!(answer.headers.contains_key("strict-transport-security"));
+    // A program has no Origin; a page of another host has one.
+    let answer = send(Some(&own), who, &[kind], framed(&pb::GetCallerRequest {})).await;
+    assert_eq!(answer.code(), Code::Ok);
+    let evil = ("origin", "https://evil.example");
+    let answer = send(Some(&own), who, &[kind, evil], framed(&pb::GetCallerRequest {})).await;
+    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    // Without a certificate it needs a link.
+    let answer = send(None, who, &[kind, origin], framed(&pb::GetCallerRequest {})).await;
+    assert_eq!(answer.code(), Code::Unauthenticated);
+    let request = pb::CreateWebLoginRequest::default();
+    let link = WebClient::new(lab.linkd()).create_web_login(request).await.unwrap().into_inner();
+    assert!(link.url.starts_with(&format!("{}/login#", origin.1)), "{}", link.url);
+    let token = link.path.strip_prefix("/login#").unwrap();
+    let body = format!("{{\"token\":\"{token}\"}}").into_bytes();
+    let answer = send(None, "/login", &[(CONTENT_TYPE.as_str(), JSON), origin], body).await;
+    let cookie = answer.headers[SET_COOKIE].to_str().unwrap();
+    assert!(cookie.starts_with("__Host-linkemu-session=") && cookie.ends_with("; Secure"));
+    let cookie = (COOKIE.as_str(), &*answer.cookie());
+    let answer = send(None, who, &[kind, origin, cookie], framed(&pb::GetCallerRequest {})).await;
+    assert_eq!(answer.code(), Code::Ok);
+}
