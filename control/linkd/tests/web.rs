@@ -15,13 +15,15 @@ use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::web_client::WebClient;
 use serde_json::Value;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
 
 const GRPC_WEB: &str = "application/grpc-web+proto";
 const JSON: &str = "application/json";
+/// Time limit for events that must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A linkd with a web page, and an audit log.
 struct Site {
@@ -167,6 +169,12 @@ impl Site {
         let answer = self.redeem(&token, &[]).await;
         assert_eq!(answer.status, StatusCode::NO_CONTENT);
         answer.cookie()
+    }
+
+    /// A call in JSON.
+    async fn json(&self, method: &str, cookie: &str, body: impl Into<Bytes>) -> Answer {
+        let headers = [("content-type", JSON), ("cookie", cookie)];
+        self.post(&format!("/linkemu.v1.{method}"), &headers, body).await
     }
 
     fn audit(&self) -> Vec<Value> {
@@ -384,6 +392,203 @@ async fn path_that_leads_out_of_the_application_is_refused() {
         assert!(answer.starts_with("HTTP/1.1 400 ") && !answer.contains("root:"), "{answer}");
         assert_eq!(site.refused("INVALID_ARGUMENT", "path")["method"], path);
     }
+}
+
+#[tokio::test]
+async fn json_call_is_answered_in_json_and_errors_have_an_http_status() {
+    let site = Site::new();
+    let cookie = site.login("operator").await;
+    let answer = site.json("Linkemu/SetProfile", &cookie, r#"{"name": "viasat2"}"#).await;
+    assert_eq!(
+        (answer.status, &answer.headers[CONTENT_TYPE]),
+        (StatusCode::OK, &JSON.parse().unwrap())
+    );
+    let answer = answer.json();
+    // 64-bit integers are strings.
+    assert_eq!(answer["applied"]["generation"], "1", "{answer}");
+    assert_eq!(answer["profile"]["name"], "viasat2");
+    for (method, body, status, code, why) in [
+        ("Linkemu/GetProfile", r#"{"name": "viasat3"}"#, 404, "not_found", "viasat2"),
+        ("Linkemu/SetProfile", r#"{"nmae": "viasat2"}"#, 400, "invalid_argument", "nmae"),
+        ("Linkemu/SetProfile", "{", 400, "invalid_argument", "as JSON"),
+        ("Linkemu/SetProfile", "{} {}", 400, "invalid_argument", "trailing"),
+        ("Linkemu/WatchStats", r#"{"intervalNs": "1"}"#, 400, "invalid_argument", "10 ms"),
+        (
+            "Leases/AcquireLease",
+            r#"{"holder": "a", "ttlNs": "1000000000", "steal": true}"#,
+            403,
+            "permission_denied",
+            "with steal",
+        ),
+    ] {
+        let answer = site.json(method, &cookie, body).await;
+        assert_eq!(answer.status.as_u16(), status, "{body}: {}", answer.json());
+        let answer = answer.json();
+        assert_eq!(answer["code"], code, "{answer}");
+        assert!(answer["message"].as_str().unwrap().contains(why), "{answer}");
+    }
+    let answer = site.json("Linkemu/GetProfile", &cookie, r#"{"name": "none"}"#).await.json();
+    assert_eq!(answer["details"][0]["type"], "google.rpc.ResourceInfo", "{answer}");
+    let answer = site.json("Linkemu/GetLink", "", "{}").await;
+    assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+    let answer = site.json("Linkemu/None", &cookie, "{}").await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+    assert_eq!(site.lab.fake.state().generation, 1);
+}
+
+#[tokio::test]
+async fn json_stream_has_a_line_for_each_message() {
+    let site = Site::new();
+    let cookie = site.login("viewer").await;
+    let request = r#"{"after": "0", "once": true}"#;
+    let answer = site.json("Events/WatchEvents", &cookie, request).await;
+    assert_eq!(answer.headers[CONTENT_TYPE], "application/x-ndjson");
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["result"]["kind"], "EVENT_KIND_STARTED", "{text}");
+    assert_eq!(lines[0]["result"]["sequence"], "1");
+}
+
+#[tokio::test]
+async fn viewer_cannot_change_anything_in_json_either() {
+    let site = Site::new();
+    let cookie = site.login("viewer").await;
+    let answer = site.json("Linkemu/SetProfile", &cookie, r#"{"name": "viasat2"}"#).await;
+    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    let line = site.refused("PERMISSION_DENIED", "needs the role operator");
+    assert_eq!(line["role"], "viewer");
+    assert!(site.lab.fake.state().plan.is_none());
+}
+
+#[tokio::test]
+async fn oversized_and_deeply_nested_json_is_refused_with_the_limit_and_audited() {
+    let site = Site::new();
+    let cookie = site.login("operator").await;
+    let long = format!("{{\"name\": \"{}\"}}", "a".repeat(3 << 20));
+    let answer = site.json("Linkemu/SetProfile", &cookie, long).await;
+    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+    let limit = "longer than the 3145728 bytes";
+    assert!(answer.json()["message"].as_str().unwrap().contains(limit), "{}", answer.json());
+    assert_eq!(site.refused("OUT_OF_RANGE", limit)["session"], 1);
+    for (open, close) in [("[", "]"), ("{\"inline\":", "}")] {
+        let deep = open.repeat(100_000) + &close.repeat(100_000);
+        let deep = format!("{{\"inline\": {deep}}}");
+        let answer = site.json("Linkemu/SetProfile", &cookie, deep).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+        site.refused("INVALID_ARGUMENT", "as JSON");
+    }
+    // Before the login there is no reading.
+    let answer = site.json("Linkemu/SetProfile", "", "{".repeat(4 << 20)).await;
+    assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn description_of_the_api_needs_no_login() {
+    let site = Site::new();
+    let answer = site.get("/openapi.json", &[]).await.json();
+    assert!(answer["openapi"].as_str().unwrap().starts_with("3.1"), "{}", answer["openapi"]);
+    assert!(answer["paths"]["/linkemu.v1.Web/GetCaller"]["post"].is_object());
+}
+
+#[tokio::test]
+async fn streams_are_bounded_for_each_session_and_leave_room_for_other_calls() {
+    let site = Site::new();
+    let [one, two] = [site.login("viewer").await, site.login("admin").await];
+    let stalled = async |cookie: &str| {
+        let headers = [("content-type", JSON), ("cookie", cookie)];
+        let path = "/linkemu.v1.Events/WatchEvents";
+        site.open(site.request(Method::POST, path, &headers, "{}")).await
+    };
+    let mut open = Vec::new();
+    for _ in 0..16 {
+        let stream = stalled(&one).await;
+        assert_eq!(stream.status(), StatusCode::OK);
+        open.push(stream);
+    }
+    let refused = read(stalled(&one).await).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    site.refused("RESOURCE_EXHAUSTED", "16 streams of your session");
+    // The same session, another one, and the unix socket still get answers.
+    for cookie in [&one, &two] {
+        assert_eq!(site.json("Linkemu/GetVersion", cookie, "{}").await.status, StatusCode::OK);
+    }
+    assert_eq!(stalled(&two).await.status(), StatusCode::OK);
+    let mut client = site.lab.client.clone();
+    client.get_version(pb::GetVersionRequest {}).await.unwrap();
+    // One that is closed makes room.
+    drop(open.pop());
+    let again = async { while stalled(&one).await.status() != StatusCode::OK {} };
+    tokio::time::timeout(PATIENCE, again).await.unwrap();
+}
+
+#[tokio::test]
+async fn ten_thousand_connections_leave_the_unix_socket_and_established_pages_responsive() {
+    let limits =
+        Limits { connections: 32, web_head: Duration::from_secs(600), ..Limits::default() };
+    let site = Site::with(limits);
+    let cookie = site.login("admin").await;
+    let io = TcpStream::connect(site.address).await.unwrap();
+    let (mut page, connection) = http1::handshake(TokioIo::new(io)).await.unwrap();
+    tokio::spawn(connection);
+    let mut client = site.lab.client.clone();
+    let headers = [("content-type", JSON), ("cookie", &*cookie)];
+    let (mut open, mut slowest) = (Vec::new(), Duration::ZERO);
+    for n in 0..10_000 {
+        let mut io = TcpStream::connect(site.address).await.unwrap();
+        let head = b"POST /linkemu.v1.Events/WatchEvents HTTP/1.1\r\n";
+        let _ = io.write_all(head).await;
+        open.push(io);
+        if open.len() == 500 {
+            // Those beyond the limit are closed already.
+            open.drain(..400);
+        }
+        if n % 500 == 0 {
+            let since = Instant::now();
+            client.get_version(pb::GetVersionRequest {}).await.unwrap();
+            let path = "/linkemu.v1.Linkemu/GetVersion";
+            let request = site.request(Method::POST, path, &headers, "{}");
+            page.ready().await.unwrap();
+            let answer = read(page.send_request(request).await.unwrap()).await;
+            assert_eq!(answer.status, StatusCode::OK);
+            slowest = slowest.max(since.elapsed());
+        }
+    }
+    assert!(slowest < PATIENCE, "{slowest:?}");
+    let refused = |line: &Value| {
+        let message = line["message"].as_str().unwrap_or_default();
+        line["event"] == "handshake_refused" && message.contains("connections")
+    };
+    assert!(site.audit().iter().any(refused));
+}
+
+#[tokio::test]
+async fn slow_head_and_unread_answer_end_the_connection() {
+    let short = Duration::from_millis(200);
+    let site = Site::with(Limits { web_head: short, web_unread: short, ..Limits::default() });
+    // A head that never ends, one byte at a time.
+    let mut io = TcpStream::connect(site.address).await.unwrap();
+    let dripping = async {
+        io.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ").await?;
+        loop {
+            io.write_all(b"a").await?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let dripping = tokio::time::timeout(PATIENCE, dripping).await;
+    let ended: std::io::Result<()> = dripping.expect("the connection stays");
+    ended.unwrap_err();
+    // Answers that are not read, on a connection that stays open.
+    let mut io = TcpStream::connect(site.address).await.unwrap();
+    let request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let asking = async {
+        loop {
+            io.write_all(request).await?;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let asking = tokio::time::timeout(PATIENCE, asking).await;
+    let ended: std::io::Result<()> = asking.expect("the connection stays");
+    ended.unwrap_err();
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ const ALL_REQUESTS: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) struct Calls {
     routes: Routes,
-    gate: Authorisation,
+    pub(super) gate: Authorisation,
     streams: Arc<Semaphore>,
     requests: Arc<Semaphore>,
 }

@@ -8,13 +8,17 @@
 //!     assets   files, embedded in linkd
 //!     login    starts and ends sessions
 //!     call     gRPC-Web, through the authorisation of native gRPC
+//!       json   the same calls in JSON
+//!     openapi  the description of these
 //! ```
 
 mod assets;
 mod call;
 mod guard;
 mod headers;
+mod json;
 mod login;
+mod openapi;
 mod serve;
 mod sessions;
 mod site;

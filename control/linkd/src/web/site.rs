@@ -4,7 +4,7 @@
 use super::call::Calls;
 use super::guard::{Guard, check_path};
 use super::sessions::Sessions;
-use super::{assets, headers};
+use super::{assets, headers, json, openapi};
 use crate::audit::{Audit, Line};
 use crate::authorisation::{Authorisation, name};
 use crate::caller::Caller;
@@ -15,16 +15,17 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use serde::Deserialize;
-use serde_json::json;
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 const GRPC_WEB: &str = "application/grpc-web";
+const OPENAPI: &str = "/openapi.json";
 /// Largest body of a login.
 const LOGIN_BYTES: usize = 1 << 10;
 /// For the body of a login.
@@ -37,6 +38,8 @@ pub(super) struct Site {
     sessions: Sessions,
     calls: Calls,
     audit: Audit,
+    /// The description of the API, once it was asked for.
+    openapi: OnceLock<Bytes>,
 }
 
 #[derive(Deserialize)]
@@ -48,7 +51,8 @@ struct Login {
 impl Site {
     pub fn new(guard: Guard, sessions: Sessions, routes: Routes, gate: Authorisation) -> Self {
         let audit = gate.audit().clone();
-        Self { guard, sessions, calls: Calls::new(routes, gate), audit }
+        let calls = Calls::new(routes, gate);
+        Self { guard, sessions, calls, audit, openapi: OnceLock::new() }
     }
 
     /// Answers a request of a peer that reached us at an address.
@@ -63,7 +67,7 @@ impl Site {
             Ok(response) => response,
             Err(status) => {
                 self.refused(peer, &path, &status);
-                refusal(&status)
+                json::refusal(&status)
             }
         };
         headers::add(response.headers_mut(), self.guard.is_secure());
@@ -83,6 +87,7 @@ impl Site {
         let path = request.uri().path();
         match *request.method() {
             Method::GET | Method::HEAD if Calls::serves(path) => Ok(only("POST")),
+            Method::GET | Method::HEAD if path == OPENAPI => Ok(self.openapi()),
             Method::GET | Method::HEAD => Ok(assets::answer(path, request.headers())),
             Method::POST => {
                 let is_certified = !peer.chain().is_empty();
@@ -91,6 +96,13 @@ impl Site {
             }
             _ => Ok(only("GET, HEAD, POST")),
         }
+    }
+
+    fn openapi(&self) -> Response<Body> {
+        let document = self.openapi.get_or_init(|| openapi::document().unwrap_or_default().into());
+        let mut response = said(StatusCode::OK, Body::new(Full::new(document.clone())));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        response
     }
 
     async fn post(
@@ -115,7 +127,8 @@ impl Site {
                     kind if kind == GRPC_WEB || kind == "application/grpc-web+proto" => {
                         Ok(self.calls.grpc_web(request).await)
                     }
-                    _ => Ok(unsupported(&["application/grpc-web+proto"])),
+                    kind if kind == JSON => Ok(self.calls.json(request).await),
+                    _ => Ok(unsupported(&[JSON, "application/grpc-web+proto"])),
                 }
             }
         }
@@ -226,15 +239,6 @@ fn only(methods: &'static str) -> Response<Body> {
 fn unsupported(kinds: &[&str]) -> Response<Body> {
     let kinds = kinds.join(" or ");
     text(StatusCode::UNSUPPORTED_MEDIA_TYPE, &format!("the content type has to be {kinds}\n"))
-}
-
-/// A refusal as JSON, as the Connect protocol writes errors.
-pub(super) fn refusal(status: &Status) -> Response<Body> {
-    let code = name(status.code()).to_ascii_lowercase();
-    let json = json!({ "code": code, "message": status.message() }).to_string();
-    let mut response = said(http_status(status.code()), Body::new(Full::new(Bytes::from(json))));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-    response
 }
 
 /// The HTTP status of a code, by the Connect protocol.

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls with JSON in place of protobuf: `POST /linkemu.v1.Service/Method`.
+//!
+//! Messages have the canonical JSON form of protobuf. A unary call is that of the Connect protocol; its
+//! error is `{"code", "message", "details"}` with an HTTP status. The answer of a stream is a line
+//! `{"result": …}` for each message, and `{"error": …}` as the last line if it fails
+//! (`application/x-ndjson`, as of grpc-gateway). This module only converts: a request then passes the
+//! same authorisation and services as one of gRPC.
+
+use super::call::{Calls, Metered, account};
+use super::site::{JSON, http_status, said};
+use crate::audit::Line;
+use crate::authorisation::{method_of, name};
+use crate::refusal::clip;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, TE};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Buf, Bytes, Frame};
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor};
+use serde::Serialize;
+use serde::de::DeserializeSeed;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::LazyLock;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::timeout;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tonic_types::pb;
+
+/// Largest body of a request.
+const BYTES: usize = profile::MESSAGE_BYTES;
+/// For the body of a request.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Length of the prefix of a message of gRPC: a flag, and the length of the message.
+const PREFIX: usize = 5;
+pub(super) const LINES: &str = "application/x-ndjson";
+
+/// The descriptors of all protos.
+pub(super) static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    // They are valid: the build wrote them, and a test reads them.
+    DescriptorPool::decode(proto::FILE_DESCRIPTOR_SET).unwrap_or_default()
+});
+
+fn descriptor(method: &str) -> Option<MethodDescriptor> {
+    let (service, method) = method.split_once('/')?;
+    POOL.get_service_by_name(service)?.methods().find(|known| known.name() == method)
+}
+
+impl Calls {
+    /// Answers a request with JSON.
+    pub async fn json(&self, request: Request<Body>) -> Response<Body> {
+        // Before its body is read.
+        let caller = match self.gate.admit(&request) {
+            Ok(caller) => caller,
+            Err(refusal) => return from_grpc(&refusal),
+        };
+        let path = method_of(&request).to_owned();
+        let refused = |status: Status| {
+            let line = Line::of("refused", &caller, &path);
+            from_grpc(&self.gate.refuse(line, status))
+        };
+        let Some(method) = descriptor(&path) else {
+            return refused(Status::unimplemented(format!("there is no method {}", clip(&path))));
+        };
+        let account = account(&self.gate, &request);
+        let (mut head, body) = request.into_parts();
+        let message = read(body).await.and_then(|body| parse(&method.input(), &body));
+        let message = match message {
+            Ok(message) => message,
+            Err(status) => return refused(status),
+        };
+        head.headers.remove(CONTENT_LENGTH);
+        head.headers.remove(ACCEPT_ENCODING);
+        head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        head.headers.insert(TE, HeaderValue::from_static("trailers"));
+        let body = Body::new(Full::new(framed(message)));
+        let answer = self.call(Request::from_parts(head, body)).await;
+        if Status::from_header_map(answer.headers()).is_some() {
+            return from_grpc(&answer);
+        }
+        let output = method.output();
+        let answer = if method.is_server_streaming() {
+            let body = Lines::new(answer.into_body(), output);
+            with_type(said(StatusCode::OK, Body::new(body)), LINES)
+        } else {
+            match unary(answer.into_body(), output).await {
+                Ok(text) => with_type(said(StatusCode::OK, Body::new(Full::new(text))), JSON),
+                Err(status) => refusal(&status),
+            }
+        };
+        match account {
+            Some(account) => answer.map(|body| Body::new(Metered { body, account })),
+            None => answer,
+        }
+    }
+}
+
+async fn read(body: Body) -> Result<Bytes, Status> {
+    match timeout(DEADLINE, Limited::new(body, BYTES).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Status::out_of_range(format!(
+            "the request is longer than the {BYTES} bytes that one may have"
+        ))),
+        Ok(Err(_)) => Err(Status::cancelled("the request ended before it was whole")),
+        Err(_) => Err(Status::deadline_exceeded(format!(
+            "the body of the request was not there within {DEADLINE:?}"
+        ))),
+    }
+}
+
+/// A message from its JSON. An empty body is an empty message.
+fn parse(kind: &MessageDescriptor, body: &[u8]) -> Result<DynamicMessage, Status> {
+    if body.is_empty() {
+        return Ok(DynamicMessage::new(kind.clone()));
+    }
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let message = kind.clone().deserialize(&mut reader);
+    message.and_then(|message| reader.end().map(|()| message)).map_err(|error| {
+        let error = clip(&error.to_string());
+        Status::invalid_argument(format!("the request is no {} as JSON: {error}", kind.name()))
+    })
+}
+
+/// A message as gRPC sends it. It is dropped here: it can be many times as long.
+fn framed(message: DynamicMessage) -> Bytes {
+    let length = message.encoded_len();
+    let mut bytes = Vec::with_capacity(PREFIX + length);
+    bytes.push(0);
+    // The limit of the request keeps it far below.
+    bytes.extend(u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    bytes.extend(message.encode_to_vec());
+    bytes.into()
+}
+
+fn text(kind: &MessageDescriptor, message: &[u8]) -> Result<String, Status> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Status::internal(format!("cannot write the answer as JSON: {error}"))
+    };
+    let message = DynamicMessage::decode(kind.clone(), message).map_err(|error| failed(&error))?;
+    serde_json::to_string(&message).map_err(|error| failed(&error))
+}
+
+/// Takes the first message off the bytes of a gRPC body, if it is whole.
+fn unframe(bytes: &mut Bytes) -> Option<Bytes> {
+    let [_, length @ ..] = bytes.get(..PREFIX)? else { return None };
+    let length = u32::from_be_bytes(length.try_into().ok()?) as usize;
+    bytes.get(PREFIX..PREFIX + length)?;
+    bytes.advance(PREFIX);
+    Some(bytes.split_to(length))
+}
+
+/// The only message of a gRPC body, as JSON.
+async fn unary(body: Body, kind: MessageDescriptor) -> Result<Bytes, Status> {
+    let whole = body.collect().await?;
+    let trailers = whole.trailers().and_then(Status::from_header_map);
+    match trailers {
+        Some(status) if status.code() != Code::Ok => return Err(status),
+        _ => {}
+    }
+    let mut bytes = whole.to_bytes();
+    let message = unframe(&mut bytes).ok_or_else(|| Status::internal("the answer is missing"))?;
+    Ok(text(&kind, &message)?.into())
+}
+
+/// The messages of a gRPC body as lines of JSON.
+struct Lines {
+    body: Body,
+    kind: MessageDescriptor,
+    /// The beginning of a message, rarely more.
+    rest: Bytes,
+    ready: VecDeque<Bytes>,
+    is_over: bool,
+}
+
+impl Lines {
+    fn new(body: Body, kind: MessageDescriptor) -> Self {
+        Self { body, kind, rest: Bytes::new(), ready: VecDeque::new(), is_over: false }
+    }
+
+    fn push(&mut self, line: &str) {
+        self.ready.push_back(format!("{line}\n").into());
+    }
+
+    fn fail(&mut self, status: &Status) {
+        self.push(&json!({ "error": error(status) }).to_string());
+        self.is_over = true;
+    }
+
+    fn take(&mut self, bytes: Bytes) {
+        self.rest =
+            if self.rest.is_empty() { bytes } else { [&self.rest[..], &bytes].concat().into() };
+        while let Some(message) = unframe(&mut self.rest) {
+            match text(&self.kind, &message) {
+                Ok(text) => self.push(&format!("{{\"result\":{text}}}")),
+                Err(status) => return self.fail(&status),
+            }
+        }
+    }
+}
+
+impl hyper::body::Body for Lines {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        loop {
+            if let Some(line) = self.ready.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(line))));
+            }
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                None => self.is_over = true,
+                Some(Err(status)) => self.fail(&status),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => self.take(bytes),
+                    Err(frame) => {
+                        let status = frame.trailers_ref().and_then(Status::from_header_map);
+                        match status {
+                            Some(status) if status.code() != Code::Ok => self.fail(&status),
+                            _ => self.is_over = true,
+                        }
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// An error of the Connect protocol.
+#[derive(Serialize)]
+struct Error<'a> {
+    code: String,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    details: Vec<Value>,
+}
+
+fn error(status: &Status) -> Error<'_> {
+    let details = pb::Status::decode(status.details()).map(|status| status.details);
+    let details = details.unwrap_or_default().into_iter().map(|detail| {
+        let kind = detail.type_url.rsplit('/').next().unwrap_or_default();
+        json!({ "type": kind, "value": STANDARD_NO_PAD.encode(&detail.value) })
+    });
+    let code = name(status.code()).to_ascii_lowercase();
+    Error { code, message: status.message(), details: details.collect() }
+}
+
+/// A refusal as JSON.
+pub(super) fn refusal(status: &Status) -> Response<Body> {
+    let json = serde_json::to_vec(&error(status)).unwrap_or_default();
+    with_type(said(http_status(status.code()), Body::new(Full::new(json.into()))), JSON)
+}
+
+/// A refusal of gRPC as JSON.
+fn from_grpc(response: &Response<Body>) -> Response<Body> {
+    let status = Status::from_header_map(response.headers());
+    refusal(&status.unwrap_or_else(|| Status::internal("the answer has no status")))
+}
+
+fn with_type(mut response: Response<Body>, kind: &'static str) -> Response<Body> {
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_has_a_descriptor() {
+        for method in proto::method::all() {
+            let found = descriptor(method.name).unwrap();
+            assert_eq!(found.is_server_streaming(), method.server_streaming, "{}", method.name);
+        }
+        assert!(descriptor("linkemu.v1.Linkemu/none").is_none() && descriptor("").is_none());
+    }
+
+    #[tokio::test]
+    async fn messages_that_arrive_in_pieces_become_lines() {
+        let kind = POOL.get_message_by_name("linkemu.v1.GetVersionResponse").unwrap();
+        let message = DynamicMessage::decode(kind.clone(), &b"\x0a\x01x"[..]).unwrap();
+        let two = [framed(message.clone()), framed(message)].concat();
+        let pieces: Vec<_> = two
+            .chunks(3)
+            .map(|piece| Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(piece))))
+            .collect();
+        let mut trailers = http::HeaderMap::new();
+        Status::aborted("no more").add_header(&mut trailers).unwrap();
+        let end = [Ok(Frame::trailers(trailers))];
+        let frames = tokio_stream::iter(pieces.into_iter().chain(end));
+        let body = Body::new(http_body_util::StreamBody::new(frames));
+        let lines = Lines::new(body, kind).collect().await.unwrap().to_bytes();
+        let expected = "{\"result\":{\"version\":\"x\"}}\n{\"result\":{\"version\":\"x\"}}\n\
+            {\"error\":{\"code\":\"aborted\",\"message\":\"no more\"}}\n";
+        assert_eq!(lines, expected);
+    }
+}
