@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "linkemu/v1/certificate.proto",
         "linkemu/v1/clients.proto",
         "linkemu/v1/event.proto",
+        "linkemu/v1/history.proto",
         "linkemu/v1/lease.proto",
         "linkemu/v1/links.proto",
         "linkemu/v1/scenario.proto",

@@ -21,6 +21,7 @@ mod dataplane;
 mod disk;
 mod events;
 mod given;
+mod history;
 mod keeper;
 mod leases;
 mod limits;

@@ -17,6 +17,8 @@ const METHODS: &[(&str, Role)] = &[
     ("linkemu.v1.Captures/Capture", Operator),
     ("linkemu.v1.Certificates/GetCertificate", Viewer),
     ("linkemu.v1.Events/WatchEvents", Viewer),
+    ("linkemu.v1.History/GetHistory", Viewer),
+    ("linkemu.v1.History/WatchLinks", Viewer),
     ("linkemu.v1.Leases/AcquireLease", Operator),
     ("linkemu.v1.Leases/GetLease", Viewer),
     ("linkemu.v1.Leases/ReleaseLease", Operator),

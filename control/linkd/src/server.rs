@@ -7,12 +7,13 @@ use crate::authorisation::Authorisation;
 use crate::control::{Control, SwitchService};
 use crate::dataplane::Dataplane;
 use crate::events::{self, Events};
+use crate::history::History;
 use crate::limits::{Limits, Slots};
 use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::scenarios::{Scenarios, follow};
 use crate::service::Service;
-use crate::services::{LeaseService, ScenarioService};
+use crate::services::{HistoryService, LeaseService, ScenarioService};
 use crate::state::{Directory, Kept, Saver, StateError};
 use crate::switch::Switches;
 use crate::tls::{Keys, TlsError, TlsFiles};
@@ -26,6 +27,7 @@ use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::captures_server::CapturesServer;
 use proto::linkemu::v1::certificates_server::CertificatesServer;
 use proto::linkemu::v1::events_server::EventsServer;
+use proto::linkemu::v1::history_server::HistoryServer;
 use proto::linkemu::v1::leases_server::LeasesServer;
 use proto::linkemu::v1::linkemu_server::LinkemuServer;
 use proto::linkemu::v1::links_server::LinksServer;
@@ -267,6 +269,12 @@ impl Server {
         let service = Service { links: links.clone(), watching: watching.clone() };
         let captures = captures::Service { links: links.clone(), watching: watching.clone() };
         let certificates = certificates::Service(links.clone());
+        let history = History::new(web.is_some());
+        let histories = HistoryService {
+            links: links.clone(),
+            history: history.clone(),
+            watching: watching.clone(),
+        };
         let leases = LeaseService(links.clone());
         let switch = SwitchService(control.clone());
         let (reporter, health) = tonic_health::server::health_reporter();
@@ -284,6 +292,7 @@ impl Server {
                 control.dataplane().control(&name),
                 follow(&followed, &published),
                 saver.run(),
+                history.run(&links),
             )
         };
         let tcp = tcp.map(|(listener, keys)| {
@@ -300,6 +309,7 @@ impl Server {
             .add_service(CapturesServer::new(captures))
             .add_service(CertificatesServer::new(certificates))
             .add_service(EventsServer::new(events::Service { events, watching }))
+            .add_service(HistoryServer::new(histories))
             .add_service(LeasesServer::new(leases))
             .add_service(LinksServer::new(links.clone()).max_decoding_message_size(REQUEST_BYTES))
             .add_service(
@@ -361,6 +371,7 @@ fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
         pb::captures_server::SERVICE_NAME,
         pb::certificates_server::SERVICE_NAME,
         pb::events_server::SERVICE_NAME,
+        pb::history_server::SERVICE_NAME,
         pb::leases_server::SERVICE_NAME,
         pb::links_server::SERVICE_NAME,
         pb::scenarios_server::SERVICE_NAME,

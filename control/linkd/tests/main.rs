@@ -7,6 +7,7 @@ mod clients;
 mod common;
 mod events;
 mod exporter;
+mod history;
 mod hostile;
 mod leases;
 mod links;
