@@ -26,6 +26,7 @@ Examples:
                                             acquire, renew while it runs, release
   linkctl lease acquire --holder ci-7 --ttl 10min --return-to transparent
   linkctl lease show                        whose the link is
+  linkctl lease watch                       and each change of it
   linkctl --lease TOKEN lease renew         by its time to live, from now on
   linkctl --lease TOKEN lease release
   linkctl lease acquire --holder root --ttl 1h --steal
@@ -54,6 +55,8 @@ pub enum Lease {
     Release,
     /// Show the one that runs; exit code 1 if none does
     Show,
+    /// Show the one that runs, and each change of it, until interrupted
+    Watch,
     /// Run a command with one, renewed while it runs; its exit code is ours
     Run {
         #[command(flatten)]
@@ -82,6 +85,12 @@ pub struct Terms {
     /// Name this request: sent again, it gives the same lease
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     request_id: String,
+}
+
+/// Without a lease, `null`.
+#[derive(Serialize)]
+struct Watched<'a> {
+    lease: Option<View<'a>>,
 }
 
 #[derive(Serialize)]
@@ -168,6 +177,21 @@ pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
             let request = pb::GetLeaseRequest {};
             let lease = connection.answer(connection.leases().get_lease(request)).await?;
             show(context, &lease)
+        }
+        Lease::Watch => {
+            let request = pb::WatchLeaseRequest {};
+            let mut states = connection.answer(connection.leases().watch_lease(request)).await?;
+            let failed = |status| connection.failure(&status);
+            while let Some(state) = states.message().await.map_err(failed)? {
+                let view = state.lease.as_ref().map(|lease| View::new(lease, None));
+                match context.output {
+                    Output::Json => output::json(&Watched { lease: view })?,
+                    Output::Text => output::text(
+                        &view.map_or_else(|| "no active lease".to_owned(), |view| view.text()),
+                    )?,
+                }
+            }
+            Ok(())
         }
         Lease::Run { terms, command } => {
             let link = context.linkd.link();

@@ -14,8 +14,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use tonic::Status;
 
-/// Clients in a message of a listing.
+/// Clients in a message of a listing, and most in a page.
 const PART: usize = 512;
+/// Clients in a page that does not say.
+const PAGE: usize = 50;
+/// Longest filter of a page.
+const FILTER_CHARS: usize = 64;
 
 /// The messages of a listing.
 pub(crate) type Listing =
@@ -50,8 +54,53 @@ impl Control {
         answer
     }
 
-    /// Every client, those that have had no frame yet last.
     pub async fn list_clients(&self) -> Result<Listing, Status> {
+        let part =
+            |clients: &[pb::ClientState]| Ok(pb::ListClientsResponse { clients: clients.to_vec() });
+        let parts: Vec<_> = self.all_clients().await?.chunks(PART).map(part).collect();
+        Ok(tokio_stream::iter(parts))
+    }
+
+    pub async fn list_client_page(
+        &self,
+        request: pb::ListClientPageRequest,
+    ) -> Result<pb::ListClientPageResponse, Status> {
+        let order = request.order();
+        let pb::ListClientPageRequest { page_size, page_token, filter, .. } = request;
+        let size = match page_size as usize {
+            0 => PAGE,
+            size if size <= PART => size,
+            size => {
+                return Err(refusal::field("page_size", format!("{size} is more than {PART}")));
+            }
+        };
+        let start = match &*page_token {
+            "" => 0,
+            token => token.parse().map_err(|_| {
+                refusal::field("page_token", "not of ListClientPage: give next_page_token")
+            })?,
+        };
+        if filter.chars().count() > FILTER_CHARS {
+            let message = format!("longer than {FILTER_CHARS} characters: shorten it");
+            return Err(refusal::field("filter", message));
+        }
+        let filter = filter.to_lowercase();
+        let mut all = self.all_clients().await?;
+        all.retain(|state| state.client.to_lowercase().contains(&filter));
+        all.sort_by(|a, b| {
+            let by_count = rank(b, order).cmp(&rank(a, order));
+            by_count.then_with(|| a.client.cmp(&b.client))
+        });
+        let total = all.len();
+        let end = total.min(usize::saturating_add(start, size));
+        let next_page_token = if end < total { end.to_string() } else { String::new() };
+        let clients = all.drain(start.min(end)..end).collect();
+        let total_size = u32::try_from(total).unwrap_or(u32::MAX);
+        Ok(pb::ListClientPageResponse { clients, next_page_token, total_size })
+    }
+
+    /// Every client, those that have had no frame yet last.
+    async fn all_clients(&self) -> Result<Vec<pb::ClientState>, Status> {
         let said = self.clients().await?.clients.unwrap_or_default();
         let shares: HashMap<&str, (&str, u32)> =
             said.clients.iter().map(|c| (c.name.as_str(), (c.beam.as_str(), c.weight))).collect();
@@ -92,11 +141,20 @@ impl Control {
                 weight,
             }
         }));
-        let part =
-            |clients: &[pb::ClientState]| Ok(pb::ListClientsResponse { clients: clients.to_vec() });
-        let parts: Vec<_> = all.chunks(PART).map(part).collect();
-        Ok(tokio_stream::iter(parts))
+        Ok(all)
     }
+}
+
+/// What clients are ordered by, descending; the same for all in order of names.
+fn rank(state: &pb::ClientState, order: pb::ClientOrder) -> u64 {
+    let accounts = [&state.forward_account, &state.return_account].into_iter().flatten();
+    let counts = accounts.filter_map(|account| match order {
+        pb::ClientOrder::Unspecified => None,
+        pb::ClientOrder::Received => account.received.map(|count| count.bytes),
+        pb::ClientOrder::Dropped => account.dropped.map(|count| count.packets),
+        pb::ClientOrder::Held => account.held.map(|count| count.bytes),
+    });
+    counts.fold(0, u64::saturating_add)
 }
 
 /// Without a weight it is 1.

@@ -275,7 +275,7 @@ impl Server {
             history: history.clone(),
             watching: watching.clone(),
         };
-        let leases = LeaseService(links.clone());
+        let leases = LeaseService { links: links.clone(), watching: watching.clone() };
         let switch = SwitchService(control.clone());
         let (reporter, health) = tonic_health::server::health_reporter();
         let unknown = tonic_health::ServingStatus::NotServing;

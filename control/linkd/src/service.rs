@@ -195,6 +195,14 @@ impl Linkemu for Service {
         self.links.control(&request)?.list_clients().await.map(Response::new)
     }
 
+    async fn list_client_page(
+        &self,
+        request: Request<pb::ListClientPageRequest>,
+    ) -> Result<Response<pb::ListClientPageResponse>, Status> {
+        let control = self.links.control(&request)?;
+        control.list_client_page(request.into_inner()).await.map(Response::new)
+    }
+
     type WatchStatsStream = ReceiverStream<Result<pb::Stats, Status>>;
 
     async fn watch_stats(

@@ -219,3 +219,51 @@ async fn every_client_is_listed_with_its_kind_and_its_accounts() {
     let none = found["bob"].forward_account.unwrap();
     assert_eq!(none.received, Some(pb::Count::default()));
 }
+
+#[tokio::test]
+async fn clients_are_listed_in_pages_by_name_or_by_count_and_filtered() {
+    let lab = Lab::new();
+    let count = |bytes| Some(pb::Count { packets: bytes / 100, bytes });
+    let stats = |n: u64| pb::ClientStats {
+        client: format!("Host{n:03}"),
+        forward_pipe: Some(pb::PipeStats { received: count(n % 7 * 100), ..Default::default() }),
+        ..Default::default()
+    };
+    lab.fake.state().stats.clients = (0..120).map(stats).collect();
+    let mut client = lab.client.clone();
+    let mut pages = async |request: pb::ListClientPageRequest| {
+        let (mut names, mut sizes, mut token) = (Vec::new(), Vec::new(), String::new());
+        loop {
+            let request = pb::ListClientPageRequest { page_token: token, ..request.clone() };
+            let page = client.list_client_page(request).await?.into_inner();
+            sizes.push((page.clients.len(), page.total_size));
+            names.extend(page.clients.into_iter().map(|state| state.client));
+            token = page.next_page_token;
+            if token.is_empty() {
+                return Ok::<_, Status>((names, sizes));
+            }
+        }
+    };
+    let (names, sizes) = pages(pb::ListClientPageRequest::default()).await.unwrap();
+    assert_eq!(sizes, [(50, 120), (50, 120), (20, 120)]);
+    assert!(names.is_sorted() && names.len() == 120);
+    let order = pb::ClientOrder::Received as i32;
+    let most = pb::ListClientPageRequest { order, page_size: 18, ..Default::default() };
+    let (names, _) = pages(most).await.unwrap();
+    assert_eq!((&*names[0], &*names[1], &*names[17]), ("Host006", "Host013", "Host005"));
+    let filter = pb::ListClientPageRequest { filter: "hOST01".into(), ..Default::default() };
+    let (names, sizes) = pages(filter).await.unwrap();
+    assert_eq!((sizes, &*names[9]), (vec![(10, 10)], "Host019"));
+    for (request, field) in [
+        (pb::ListClientPageRequest { page_size: 513, ..Default::default() }, "page_size"),
+        (pb::ListClientPageRequest { filter: "a".repeat(65), ..Default::default() }, "filter"),
+    ] {
+        let status = pages(request).await.unwrap_err();
+        assert_eq!(status.get_details_bad_request().unwrap().field_violations[0].field, field);
+    }
+    let beyond = pb::ListClientPageRequest { page_token: "9999".into(), ..Default::default() };
+    let page = lab.client.clone().list_client_page(beyond).await.unwrap().into_inner();
+    assert!(page.clients.is_empty() && page.next_page_token.is_empty());
+    let wrong = pb::ListClientPageRequest { page_token: "x".into(), ..Default::default() };
+    assert!(lab.client.clone().list_client_page(wrong).await.is_err());
+}

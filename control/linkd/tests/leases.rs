@@ -239,3 +239,23 @@ async fn what_is_no_lease_is_refused_in_words() {
         Code::NotFound
     );
 }
+
+#[tokio::test]
+async fn watcher_sees_the_lease_come_change_and_go() {
+    let lab = Lab::new();
+    let request_watch = pb::WatchLeaseRequest {};
+    let mut states = leases(&lab).watch_lease(request_watch).await.unwrap().into_inner();
+    let next = async |states: &mut tonic::Streaming<pb::LeaseState>| {
+        let next = tokio::time::timeout(Duration::from_secs(60), states.message()).await;
+        next.unwrap().unwrap().unwrap().lease
+    };
+    assert_eq!(next(&mut states).await, None);
+    let mine = acquire(&lab, request("ci 7", 60)).await.unwrap();
+    assert_eq!(next(&mut states).await, mine.lease);
+    let renew = pb::RenewLeaseRequest { token: mine.token.clone() };
+    let renewed = leases(&lab).renew_lease(renew).await.unwrap().into_inner();
+    assert_eq!(next(&mut states).await, Some(renewed));
+    let release = pb::ReleaseLeaseRequest { token: mine.token };
+    leases(&lab).release_lease(release).await.unwrap();
+    assert_eq!(next(&mut states).await, None);
+}

@@ -4,11 +4,17 @@
 use crate::caller::Caller;
 use crate::control::to_its_end;
 use crate::links::Links;
+use crate::watching::Watching;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::leases_server;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-pub(crate) struct LeaseService(pub Links);
+pub(crate) struct LeaseService {
+    pub links: Links,
+    pub watching: Watching,
+}
 
 #[tonic::async_trait]
 impl leases_server::Leases for LeaseService {
@@ -16,7 +22,7 @@ impl leases_server::Leases for LeaseService {
         &self,
         request: Request<pb::AcquireLeaseRequest>,
     ) -> Result<Response<pb::AcquireLeaseResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.0.control(&request)?);
+        let (caller, control) = (Caller::of(&request), self.links.control(&request)?);
         let request = request.into_inner();
         to_its_end(async move { control.acquire_lease(&caller, request).await }).await
     }
@@ -25,7 +31,7 @@ impl leases_server::Leases for LeaseService {
         &self,
         request: Request<pb::RenewLeaseRequest>,
     ) -> Result<Response<pb::Lease>, Status> {
-        let (control, token) = (self.0.control(&request)?, request.into_inner().token);
+        let (control, token) = (self.links.control(&request)?, request.into_inner().token);
         to_its_end(async move { control.renew_lease(&token).await }).await
     }
 
@@ -33,7 +39,7 @@ impl leases_server::Leases for LeaseService {
         &self,
         request: Request<pb::ReleaseLeaseRequest>,
     ) -> Result<Response<pb::ReleaseLeaseResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.0.control(&request)?);
+        let (caller, control) = (Caller::of(&request), self.links.control(&request)?);
         let token = request.into_inner().token;
         to_its_end(async move { control.release_lease(&caller, &token).await }).await
     }
@@ -42,9 +48,46 @@ impl leases_server::Leases for LeaseService {
         &self,
         request: Request<pb::GetLeaseRequest>,
     ) -> Result<Response<pb::Lease>, Status> {
-        match &self.0.control(&request)?.changing().await.leases.0 {
+        match &self.links.control(&request)?.changing().await.leases.0 {
             Some(held) => Ok(Response::new(held.lease.clone())),
             None => Err(Status::not_found("no lease runs: whoever may change the link can")),
         }
+    }
+
+    type WatchLeaseStream = ReceiverStream<Result<pb::LeaseState, Status>>;
+
+    async fn watch_lease(
+        &self,
+        request: Request<pb::WatchLeaseRequest>,
+    ) -> Result<Response<Self::WatchLeaseStream>, Status> {
+        let control = self.links.control(&request)?;
+        let permit = self.watching.permit(&Caller::of(&request))?;
+        let mut stopping = self.watching.ending(&request);
+        let mut changes = control.lease_changes();
+        let (sender, receiver) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let _permit = permit;
+            let mut sent = None;
+            loop {
+                changes.mark_unchanged();
+                let lease = control.changing().await.leases.0.as_ref().map(|it| it.lease.clone());
+                let state = pb::LeaseState { lease };
+                if sent.as_ref() != Some(&state) {
+                    if sender.send(Ok(state.clone())).await.is_err() {
+                        return;
+                    }
+                    sent = Some(state);
+                }
+                tokio::select! {
+                    changed = changes.changed() => if changed.is_err() { return },
+                    () = sender.closed() => return,
+                    () = stopping.stopped() => {
+                        let _ = sender.try_send(Err(stopping.status()));
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 }
