@@ -2,8 +2,8 @@
 //! Samples of the statistics of all links, for charts.
 //!
 //! One task samples, however many watch: each second, and ten times a second while somebody watches
-//! with less than a second. It sleeps at least [`REST`] times as long as a round of all links takes,
-//! so that a box with many links or clients does not spend its time on charts. Samples are kept in
+//! with less than a second. With many links or clients the rounds are further apart: at least [`REST`] times
+//! the duration of one. Samples are kept in
 //! memory, bounded by [`SAMPLES`].
 
 use crate::links::Links;
@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// Intervals of the two series.
@@ -23,8 +24,11 @@ const COARSE_SAMPLES: usize = 3_600;
 const FINE_SAMPLES: usize = 600;
 /// Kept of all links: 50 MB.
 const SAMPLES: usize = 131_072;
-/// The pause after a round, as a multiple of its duration.
-const REST: u32 = 20;
+/// From the begin of a round to that of the next, as a multiple of its duration, most of which linkd
+/// waits for workers.
+const REST: u32 = 3;
+/// Links that are asked at a time.
+const AT_ONCE: usize = 32;
 /// For the statistics of one link.
 const DEADLINE: Duration = Duration::from_secs(3);
 
@@ -156,21 +160,23 @@ impl History {
 
     /// Takes a sample of each link.
     async fn round(&self, links: &Links, now: Instant) {
-        let main = links.main().clone();
-        let others = links.others();
-        let all = std::iter::once((MAIN_LINK.to_owned(), main)).chain(others);
+        let main = (MAIN_LINK.to_owned(), links.main().clone());
+        let all: Vec<_> = std::iter::once(main).chain(links.others()).collect();
         let mut samples = BTreeMap::new();
-        for (name, lane) in all {
-            let dataplane = lane.control.dataplane();
-            match timeout(DEADLINE, dataplane.own_stats(false)).await {
-                Ok(Ok(stats)) => {
-                    let sample = sample(&name, &stats);
-                    samples.insert(name, sample);
-                }
-                // Without a dataplane there is none of the others either.
-                _ if name == MAIN_LINK => break,
-                // It was removed meanwhile.
-                _ => {}
+        for part in all.chunks(AT_ONCE) {
+            let mut asked = JoinSet::new();
+            for (name, lane) in part {
+                let (name, dataplane) = (name.clone(), lane.control.dataplane().clone());
+                asked.spawn(async move {
+                    // One that was removed meanwhile has no figures.
+                    let stats = timeout(DEADLINE, dataplane.own_stats(false)).await.ok()?.ok()?;
+                    Some((name.clone(), sample(&name, &stats)))
+                });
+            }
+            samples.extend(asked.join_all().await.into_iter().flatten());
+            if samples.is_empty() {
+                // The dataplane does not answer.
+                break;
             }
         }
         if samples.is_empty() {
