@@ -7,9 +7,7 @@
 //! one offset from the dataplane's clock for the whole file: a step of the wall clock does
 //! not change the time that a packet took.
 
-use super::order::Packet;
-use crate::failure::Failure;
-use crate::target::Direction;
+use crate::order::Packet;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
@@ -23,7 +21,7 @@ use pcap_file::{DataLink, Endianness, PcapError};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::borrow::Cow;
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -51,6 +49,26 @@ const POINTS: [pb::CapturePoint; 4] = [
     pb::CapturePoint::Dropped,
     pb::CapturePoint::Marked,
 ];
+
+/// Why packets cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    #[error("cannot write the packets: {0}")]
+    Io(#[from] io::Error),
+    #[error("cannot write the packets: {0}")]
+    Format(PcapError),
+    #[error("a packet is of a direction and a point that the capture does not have: {0}")]
+    Unannounced(String),
+}
+
+impl From<PcapError> for CaptureError {
+    fn from(error: PcapError) -> Self {
+        match error {
+            PcapError::IoError(error) => Self::Io(error),
+            error => Self::Format(error),
+        }
+    }
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
@@ -110,14 +128,18 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes the blocks before the packets.
-    pub fn start(&mut self, start: pb::CaptureStart, which: Direction) -> Result<(), Failure> {
+    pub fn start(
+        &mut self,
+        start: pb::CaptureStart,
+        which: pb::Direction,
+    ) -> Result<(), CaptureError> {
         let Some(out) = self.out.take() else { return Ok(()) };
         let pb::CaptureStart { profile, generation, time_ns, snaplen, .. } = &start;
         let comment = format!(
             "linkemu: profile {profile}, generation {generation}; began at {time_ns} ns of the \
              dataplane's clock"
         );
-        let application = concat!("linkctl ", env!("CARGO_PKG_VERSION"));
+        let application = concat!("linkemu ", env!("CARGO_PKG_VERSION"));
         let section = SectionHeaderBlock {
             endianness: Endianness::Big,
             options: vec![
@@ -126,11 +148,11 @@ impl<W: Write> Writer<W> {
             ],
             ..SectionHeaderBlock::default()
         };
-        let mut file = PcapNgWriter::with_section_header(out, section).map_err(failure)?;
+        let mut file = PcapNgWriter::with_section_header(out, section)?;
         let directions: &[_] = match which {
-            Direction::Forward => &[pb::Direction::Forward],
-            Direction::Return => &[pb::Direction::Return],
-            Direction::Both => &[pb::Direction::Forward, pb::Direction::Return],
+            pb::Direction::Forward => &[pb::Direction::Forward],
+            pb::Direction::Return => &[pb::Direction::Return],
+            pb::Direction::Unspecified => &[pb::Direction::Forward, pb::Direction::Return],
         };
         for direction in directions {
             for point in POINTS {
@@ -144,7 +166,7 @@ impl<W: Write> Writer<W> {
                         InterfaceDescriptionOption::IfTsResol(9),
                     ],
                 };
-                file.write_pcapng_block(block).map_err(failure)?;
+                file.write_pcapng_block(block)?;
                 let direction = *direction;
                 self.interfaces.push(Interface { direction, point, written: 0, missed: 0 });
             }
@@ -170,14 +192,12 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    pub fn packet(&mut self, packet: &Packet) -> Result<(), Failure> {
+    pub fn packet(&mut self, packet: &Packet) -> Result<(), CaptureError> {
         let Packet { copy, client, .. } = packet;
         let key = (copy.direction(), copy.point());
         let of = self.interfaces.iter().position(|i| (i.direction, i.point) == key);
         let (Some(id), Some(start), Some(file)) = (of, &self.start, &mut self.file) else {
-            let message =
-                format!("linkd sent a packet that it did not say of where it was: {key:?}");
-            return Err(Failure::failed("internal", message));
+            return Err(CaptureError::Unannounced(format!("{key:?}")));
         };
         let mut options = Vec::new();
         let comment = comment(copy, client);
@@ -202,7 +222,7 @@ impl<W: Write> Writer<W> {
             data: Cow::Borrowed(&copy.data),
             options,
         };
-        file.write_pcapng_block(block).map_err(failure)?;
+        file.write_pcapng_block(block)?;
         self.interfaces[id].written += 1;
         let counts = &mut self.counts[usize::from(copy.direction() == pb::Direction::Return)];
         match copy.point() {
@@ -215,17 +235,15 @@ impl<W: Write> Writer<W> {
     }
 
     /// Lets who reads along have it.
-    pub fn flush(&mut self) -> Result<(), Failure> {
+    pub fn flush(&mut self) -> Result<(), CaptureError> {
         match &mut self.file {
-            Some(file) => {
-                file.get_mut().flush().map_err(|error| failure(PcapError::IoError(error)))
-            }
+            Some(file) => Ok(file.get_mut().flush()?),
             None => Ok(()),
         }
     }
 
     /// Writes the blocks after the packets.
-    pub fn end(&mut self) -> Result<(), Failure> {
+    pub fn end(&mut self) -> Result<(), CaptureError> {
         let (Some(start), Some(file)) = (&self.start, &mut self.file) else { return Ok(()) };
         let nanos = |at| u64::try_from(utc(start, at).as_nanos()).unwrap_or(u64::MAX);
         for (id, interface) in self.interfaces.iter().enumerate() {
@@ -240,7 +258,7 @@ impl<W: Write> Writer<W> {
                     InterfaceStatisticsOption::IsbIfDrop(*missed),
                 ],
             };
-            file.write_pcapng_block(block).map_err(failure)?;
+            file.write_pcapng_block(block)?;
         }
         self.flush()
     }
@@ -307,15 +325,5 @@ fn utc(start: &pb::CaptureStart, time_ns: u64) -> Duration {
     match time_ns.checked_sub(start.time_ns) {
         Some(after) => base.saturating_add(Duration::from_nanos(after)),
         None => base.saturating_sub(Duration::from_nanos(start.time_ns - time_ns)),
-    }
-}
-
-fn failure(error: PcapError) -> Failure {
-    match error {
-        PcapError::IoError(error) if error.kind() == ErrorKind::BrokenPipe => Failure::Closed,
-        PcapError::IoError(error) => {
-            Failure::failed("io", format!("cannot write the packets: {error}"))
-        }
-        error => Failure::failed("internal", format!("cannot write the packets: {error}")),
     }
 }

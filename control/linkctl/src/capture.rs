@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl capture`: a client's packets as they come and as they leave, as a pcapng file.
 //!
-//! The chunks from linkd are sorted by time ([`order`]) and written ([`file`]). An
+//! The crate `capture` sorts the chunks from linkd by time and writes them. An
 //! interrupt, an end of linkd and a full disk all leave a whole file, as far as it goes.
-
-mod file;
-mod order;
 
 use crate::complete;
 use crate::connection::Connection;
@@ -13,16 +10,15 @@ use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use crate::target::Direction;
+use capture::{CaptureError, Counts, Order, Writer};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use file::{Counts, Writer};
 use indicatif::{ProgressBar, ProgressStyle};
-use order::Order;
 use profile::{parse_duration, parse_size};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::fs::{self, OpenOptions};
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -180,11 +176,7 @@ pub async fn run(context: &Context, args: &CaptureArgs) -> Result<(), Failure> {
 
 impl CaptureArgs {
     fn request(&self) -> pb::CaptureRequest {
-        let direction = match self.direction {
-            Direction::Forward => pb::Direction::Forward,
-            Direction::Return => pb::Direction::Return,
-            Direction::Both => pb::Direction::Unspecified,
-        };
+        let direction = pb::Direction::from(self.direction);
         pb::CaptureRequest {
             clients: self.clients.clone(),
             direction: direction.into(),
@@ -220,7 +212,7 @@ impl Capture<'_> {
             };
             let Some(mut chunk) = chunk else { break };
             if let Some(start) = chunk.start.take() {
-                self.writer.start(start, self.args.direction)?;
+                self.writer.start(start, self.args.direction.into())?;
             }
             self.writer.note(&chunk);
             self.order.take(chunk);
@@ -243,7 +235,7 @@ impl Capture<'_> {
         for packet in self.order.rest() {
             self.writer.packet(&packet)?;
         }
-        self.writer.end()
+        Ok(self.writer.end()?)
     }
 
     fn summary<'b>(&'b self, file: &'b Path) -> Summary<'b> {
@@ -258,6 +250,16 @@ impl Capture<'_> {
             back,
             missed: forward.missed + back.missed,
             interrupted: self.interrupted,
+        }
+    }
+}
+
+impl From<CaptureError> for Failure {
+    fn from(error: CaptureError) -> Self {
+        match &error {
+            CaptureError::Io(io) if io.kind() == ErrorKind::BrokenPipe => Self::Closed,
+            CaptureError::Io(_) => Self::failed("io", error.to_string()),
+            _ => Self::failed("internal", error.to_string()),
         }
     }
 }

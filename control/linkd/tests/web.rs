@@ -10,6 +10,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use linkd::{Limits, Security, WebListen};
+use pcap_file::pcapng::{Block, PcapNgReader};
 use prost::Message;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::web_client::WebClient;
@@ -480,6 +481,49 @@ async fn oversized_and_deeply_nested_json_is_refused_with_the_limit_and_audited(
     // Before the login there is no reading.
     let answer = site.json("Linkemu/SetProfile", "", "{".repeat(4 << 20)).await;
     assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn capture_is_downloaded_as_a_pcapng_file() {
+    let site = Site::new();
+    let packet = |n: u64| pb::CapturedPacket {
+        time_ns: n,
+        number: n,
+        direction: pb::Direction::Forward.into(),
+        point: pb::CapturePoint::Egress.into(),
+        length: 100,
+        data: vec![n as u8; 100],
+        ..Default::default()
+    };
+    let start = pb::CaptureStart { snaplen: 128, profile: "geo".into(), ..Default::default() };
+    site.lab.fake.state().capture = (0..3)
+        .map(|n| pb::CaptureChunk {
+            start: (n == 0).then(|| start.clone()),
+            clients: vec!["10.0.0.2".into()],
+            packets: (1..=100).rev().map(|i| packet(100 * n + i)).collect(),
+            time_ns: 100 * (n + 1),
+            ..Default::default()
+        })
+        .collect();
+    let cookie = site.login("operator").await;
+    let accept = ("accept", "application/x-pcapng");
+    let headers = [("content-type", JSON), ("cookie", &*cookie), accept];
+    let path = "/linkemu.v1.Captures/Capture";
+    let answer = site.post(path, &headers, r#"{"direction": "DIRECTION_FORWARD"}"#).await;
+    assert_eq!(answer.headers[CONTENT_TYPE], accept.1);
+    let mut reader = PcapNgReader::new(&answer.body[..]).unwrap();
+    let mut times = Vec::new();
+    while let Some(block) = reader.next_block() {
+        if let Block::EnhancedPacket(packet) = block.unwrap() {
+            times.push(packet.timestamp.as_nanos());
+            assert_eq!(packet.original_len, 100);
+        }
+    }
+    assert_eq!(times, (1..=300).collect::<Vec<_>>());
+    // Packets are not for viewers.
+    let cookie = site.login("viewer").await;
+    let headers = [("content-type", JSON), ("cookie", &*cookie), accept];
+    assert_eq!(site.post(path, &headers, "{}").await.status, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]

@@ -8,18 +8,22 @@
 //! same authorisation and services as one of gRPC.
 
 use super::call::{Calls, Metered, account};
+use super::pcapng::{File, METHOD, PCAPNG};
 use super::site::{JSON, http_status, said};
 use crate::audit::Line;
 use crate::authorisation::{method_of, name};
 use crate::refusal::clip;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, TE};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, TE,
+};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Buf, Bytes, Frame};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor};
+use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use serde::de::DeserializeSeed;
 use serde_json::{Value, json};
@@ -31,7 +35,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::{Code, Status};
-use tonic_types::pb;
+use tonic_types::pb as rpc;
 
 /// Largest body of a request.
 const BYTES: usize = profile::MESSAGE_BYTES;
@@ -75,6 +79,10 @@ impl Calls {
             Ok(message) => message,
             Err(status) => return refused(status),
         };
+        let accepted = head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+        let is_file = path == METHOD && accepted == Some(PCAPNG);
+        let direction = message.get_field_by_name("direction");
+        let direction = direction.and_then(|value| value.as_enum_number()).unwrap_or_default();
         head.headers.remove(CONTENT_LENGTH);
         head.headers.remove(ACCEPT_ENCODING);
         head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -85,7 +93,14 @@ impl Calls {
             return from_grpc(&answer);
         }
         let output = method.output();
-        let answer = if method.is_server_streaming() {
+        let answer = if is_file {
+            let direction = pb::Direction::try_from(direction).unwrap_or_default();
+            let body = File::new(answer.into_body(), direction);
+            let name = HeaderValue::from_static("attachment; filename=\"linkemu.pcapng\"");
+            let mut file = with_type(said(StatusCode::OK, Body::new(body)), PCAPNG);
+            file.headers_mut().insert(CONTENT_DISPOSITION, name);
+            file
+        } else if method.is_server_streaming() {
             let body = Lines::new(answer.into_body(), output);
             with_type(said(StatusCode::OK, Body::new(body)), LINES)
         } else {
@@ -147,7 +162,7 @@ fn text(kind: &MessageDescriptor, message: &[u8]) -> Result<String, Status> {
 }
 
 /// Takes the first message off the bytes of a gRPC body, if it is whole.
-fn unframe(bytes: &mut Bytes) -> Option<Bytes> {
+pub(super) fn unframe(bytes: &mut Bytes) -> Option<Bytes> {
     let [_, length @ ..] = bytes.get(..PREFIX)? else { return None };
     let length = u32::from_be_bytes(length.try_into().ok()?) as usize;
     bytes.get(PREFIX..PREFIX + length)?;
@@ -247,7 +262,7 @@ struct Error<'a> {
 }
 
 fn error(status: &Status) -> Error<'_> {
-    let details = pb::Status::decode(status.details()).map(|status| status.details);
+    let details = rpc::Status::decode(status.details()).map(|status| status.details);
     let details = details.unwrap_or_default().into_iter().map(|detail| {
         let kind = detail.type_url.rsplit('/').next().unwrap_or_default();
         json!({ "type": kind, "value": STANDARD_NO_PAD.encode(&detail.value) })

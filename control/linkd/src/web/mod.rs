@@ -9,6 +9,7 @@
 //!     login    starts and ends sessions
 //!     call     gRPC-Web, through the authorisation of native gRPC
 //!       json   the same calls in JSON
+//!       pcapng captures as files
 //!     openapi  the description of these
 //! ```
 
@@ -19,6 +20,7 @@ mod headers;
 mod json;
 mod login;
 mod openapi;
+mod pcapng;
 mod serve;
 mod sessions;
 mod site;
