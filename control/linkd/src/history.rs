@@ -128,7 +128,8 @@ impl History {
         let table = self.table();
         let Some(series) = table.get(link) else { return Vec::new() };
         let samples = if is_fine { &series.fine } else { &series.coarse };
-        samples.iter().filter(|it| after_ns == 0 || it.time_ns > after_ns).cloned().collect()
+        let samples = samples.iter().filter(|it| after_ns == 0 || it.time_ns > after_ns);
+        samples.cloned().map(without_reasons).collect()
     }
 
     /// Samples for ever.
@@ -200,12 +201,24 @@ impl History {
                 series.since.is_none_or(|since| now.duration_since(since) >= COARSE - FINE / 2);
             if due {
                 series.since = Some(now);
-                push(&mut series.coarse, sample.clone(), coarse);
+                push(&mut series.coarse, without_reasons(sample.clone()), coarse);
+            }
+            // Only the last one has the reasons of drops.
+            if let Some(last) = series.fine.pop_back() {
+                series.fine.push_back(without_reasons(last));
             }
             push(&mut series.fine, sample, fine);
             series.round = round;
         }
     }
+}
+
+/// The sample without the reasons of drops, which take several times its memory.
+fn without_reasons(mut sample: pb::LinkSample) -> pb::LinkSample {
+    for direction in [&mut sample.forward_sample, &mut sample.return_sample].into_iter().flatten() {
+        direction.drops = Vec::new();
+    }
+    sample
 }
 
 fn push(samples: &mut VecDeque<pb::LinkSample>, sample: pb::LinkSample, limit: usize) {
@@ -235,6 +248,7 @@ fn sample(name: &str, stats: &pb::Stats) -> pb::LinkSample {
 
 fn direction<'a>(pipes: impl Iterator<Item = &'a pb::PipeStats>) -> pb::DirectionSample {
     let mut sum = pb::DirectionSample::default();
+    let mut drops: BTreeMap<i32, Option<pb::Count>> = BTreeMap::new();
     for pipe in pipes {
         let dropped = pipe.dropped.iter().filter_map(|drop| drop.count);
         for (total, counts) in [
@@ -247,12 +261,18 @@ fn direction<'a>(pipes: impl Iterator<Item = &'a pb::PipeStats>) -> pb::Directio
             add(total, counts);
         }
         dropped.for_each(|count| add(&mut sum.dropped, Some(count)));
+        for drop in &pipe.dropped {
+            add(drops.entry(drop.reason).or_default(), drop.count);
+        }
+        let queue = pipe.queue.map_or(0, |queue| queue.bytes);
+        sum.longest_queue_bytes = sum.longest_queue_bytes.max(queue);
         if let Some(delay) = &pipe.queue_delay {
             sum.queue_delay_sum_ns = sum.queue_delay_sum_ns.saturating_add(delay.sum_ns);
             let packets = delay.counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
             sum.queue_delay_count = sum.queue_delay_count.saturating_add(packets);
         }
     }
+    sum.drops = drops.into_iter().map(|(reason, count)| pb::Drop { reason, count }).collect();
     sum
 }
 
@@ -310,22 +330,36 @@ mod tests {
     #[test]
     fn sample_has_the_sums_over_all_clients() {
         let count = |packets| Some(pb::Count { packets, bytes: packets * 100 });
+        let drop = |reason: pb::DropReason, packets| pb::Drop {
+            reason: reason as i32,
+            count: count(packets),
+        };
         let pipe = |n| pb::PipeStats {
             received: count(n),
-            dropped: vec![
-                pb::Drop { count: count(1), ..Default::default() },
-                pb::Drop { count: count(2), ..Default::default() },
-            ],
+            dropped: vec![drop(pb::DropReason::Aqm, 1), drop(pb::DropReason::Outage, 2)],
+            queue: count(n),
             queue_delay: Some(pb::Histogram { counts: vec![1, n], sum_ns: 5, first_bound_ns: 1 }),
             ..Default::default()
         };
         let client = |n| pb::ClientStats { forward_pipe: Some(pipe(n)), ..Default::default() };
         let stats = pb::Stats { clients: vec![client(3), client(4)], ..Default::default() };
         let sample = sample("lab1", &stats);
-        let forward = sample.forward_sample.unwrap();
+        let forward = sample.forward_sample.clone().unwrap();
         assert_eq!((sample.link.as_str(), sample.clients), ("links/lab1", 2));
         assert_eq!((forward.received, forward.dropped), (count(7), count(6)));
         assert_eq!((forward.queue_delay_sum_ns, forward.queue_delay_count), (10, 9));
+        assert_eq!((forward.queue, forward.longest_queue_bytes), (count(7), 400));
+        assert_eq!(forward.drops, [drop(pb::DropReason::Aqm, 2), drop(pb::DropReason::Outage, 4)]);
         assert_eq!(sample.return_sample, Some(pb::DirectionSample::default()));
+
+        let history = History::new(true);
+        for n in 1..=2 {
+            history.keep([("lab1".into(), sample.clone())].into(), Instant::now(), n);
+        }
+        let reasons = |sample: &pb::LinkSample| sample.forward_sample.as_ref().unwrap().drops.len();
+        assert_eq!(reasons(&history.since(1)["lab1"]), 2);
+        for is_fine in [false, true] {
+            assert!(history.of("lab1", is_fine, 0).iter().all(|sample| reasons(sample) == 0));
+        }
     }
 }
