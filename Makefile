@@ -24,15 +24,19 @@ STUDY ?= sat20
 REPRO_ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup build demo bench budget repro deb image test soak $(SUITES) lint install clean
+.PHONY: help setup web web-test build demo bench budget repro deb image test soak $(SUITES) lint install clean
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install what is missing (Debian, as root)
 	@scripts/setup.sh
 
-build: setup ## Build the programs, optimised, with assertions
+web: ## Build the web page of linkd, which `make build` embeds
+	@scripts/setup.sh node
+	@scripts/web.sh
+
+build: setup web ## Build the programs, optimised, with assertions
 	@scripts/cargo.sh build
 
 demo: build ## Three minutes of a satellite link between two hosts (as root)
@@ -51,7 +55,8 @@ repro: build ## Published studies with real hosts (STUDY="sat20 …" REPRO_ARGS=
 	$(TARGET_DIR)/debug/repro report $(STUDY) --document docs/studies.md
 
 deb: ## Debian packages of the release build, in build/deb
-	@scripts/setup.sh deb
+	@scripts/setup.sh deb node
+	@scripts/web.sh
 	@scripts/cargo.sh build --release -p linkctl -p linkd -p linkd-dataplane
 	LINKEMU_BIN=$(TARGET_DIR)/release scripts/deb.sh build/deb
 
@@ -76,6 +81,9 @@ package: ## Packages and services on a Debian system (as root)
 $(SUITES):
 	@scripts/test.sh $@
 
+web-test: ## The web page in a browser, with the real programs (as root)
+	@scripts/test.sh web
+
 budget: ## Instructions of a packet against their budget (REASON="…" records it, BASE=REV compares)
 ifeq ($(REASON)$(BASE),)
 	@scripts/test.sh $@
@@ -92,7 +100,8 @@ lint: ## Formatting, clippy, protos, and the rules of the one build
 	@scripts/lint.sh
 
 install: ## Install the programs by meson (PREFIX, DESTDIR)
-	@scripts/setup.sh install
+	@scripts/setup.sh install node
+	@scripts/web.sh
 	[ -d build/meson ] || $(MESON) setup build/meson $(if $(PREFIX),--prefix $(PREFIX))
 	$(MESON) install -C build/meson
 

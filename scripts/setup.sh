@@ -18,10 +18,12 @@
 #   install  meson and ninja
 #   kernel   the same with the kernel of two studies (`make repro`), below build/tools/hw-4.15
 #   lint     buf below build/tools/buf, with npm: `make lint` checks the protos with it
+#   node     node and npm, which build the web page of linkd
 #   package  deb, and a Debian system that the packages are tested on, of this machine's release
 #   package-all  the same with the systems of all releases
 #   python   a Python with gRPC and pytest below build/tools/python
 #   unit     Prometheus and its promtool below build/tools/prometheus
+#   web      node, and Chromium and tshark for the tests of the web page
 
 set -eu
 

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clients of linkd's services. The transport can be replaced, for tests.
+
+import { createClient, type CallOptions, type Transport } from "@connectrpc/connect";
+import { createGrpcWebTransport } from "@connectrpc/connect-web";
+import { Captures } from "../gen/linkemu/v1/capture_pb";
+import { Certificates } from "../gen/linkemu/v1/certificate_pb";
+import { Events } from "../gen/linkemu/v1/event_pb";
+import { History } from "../gen/linkemu/v1/history_pb";
+import { Leases } from "../gen/linkemu/v1/lease_pb";
+import { Linkemu } from "../gen/linkemu/v1/linkemu_pb";
+import { Links } from "../gen/linkemu/v1/links_pb";
+import { Scenarios } from "../gen/linkemu/v1/scenario_pb";
+import { Web } from "../gen/linkemu/v1/web_pb";
+
+/** The metadata that names the link of a request. */
+const LINK_METADATA = "linkemu-link";
+
+function clients(transport: Transport) {
+  return {
+    linkemu: createClient(Linkemu, transport),
+    links: createClient(Links, transport),
+    scenarios: createClient(Scenarios, transport),
+    certificates: createClient(Certificates, transport),
+    captures: createClient(Captures, transport),
+    history: createClient(History, transport),
+    leases: createClient(Leases, transport),
+    events: createClient(Events, transport),
+    web: createClient(Web, transport),
+  };
+}
+
+export type Api = ReturnType<typeof clients>;
+
+/** gRPC-Web in binary form, to the server that the page came from, with its session cookie. */
+export function gatewayTransport(): Transport {
+  return createGrpcWebTransport({
+    baseUrl: window.location.origin,
+    fetch: (input, init) => fetch(input, { ...init, credentials: "same-origin" }),
+  });
+}
+
+export let api: Api;
+
+export function use(transport: Transport): void {
+  api = clients(transport);
+}
+
+/** Options of a request about a link. */
+export function about(link: string, options: CallOptions = {}): CallOptions {
+  return { ...options, headers: { [LINK_METADATA]: link } };
+}
+
+/** A new name for a request, so that a retry is not applied twice. */
+export function requestId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return `web-${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}

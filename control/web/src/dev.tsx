@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The page on invented answers, for work on its looks without a box. Not part of the build.
+
+import { ConnectError, Code, createRouterTransport } from "@connectrpc/connect";
+import { create } from "@bufbuild/protobuf";
+import { timestampNow } from "@bufbuild/protobuf/wkt";
+import { render } from "preact";
+import { keepCurrent } from "./api/current";
+import { use } from "./api/client";
+import { follow } from "./api/feed";
+import { App } from "./app";
+import { Certificates } from "./gen/linkemu/v1/certificate_pb";
+import { ClientKind } from "./gen/linkemu/v1/clients_pb";
+import { History } from "./gen/linkemu/v1/history_pb";
+import { Linkemu } from "./gen/linkemu/v1/linkemu_pb";
+import { Links } from "./gen/linkemu/v1/links_pb";
+import { DropReason, DurationLaw, ProfileSchema } from "./gen/linkemu/v1/model_pb";
+import { ScenarioPhase, Scenarios } from "./gen/linkemu/v1/scenario_pb";
+import { Web } from "./gen/linkemu/v1/web_pb";
+import { followRoute } from "./ui/route";
+import "uplot/dist/uPlot.min.css";
+import "./app.css";
+
+const MS = 1_000_000n;
+const pipe = (rateBps: bigint, baseNs: bigint) => ({
+  rateBps,
+  queue: { limitBytes: 36_000_000n, randomDrop: { thresholdBytes: 18_000_000n, probabilityAtLimit: 0.1 } },
+  outages: [{ intervalNs: 10_980_000n * MS, durationNs: 321n * MS, law: DurationLaw.EXPONENTIAL }],
+  delay: { baseNs, slotNs: 41_470_000n, excursions: [{ intervalNs: 15_860n * MS, durationNs: 100n * MS, scaleNs: 82n * MS, shape: -0.4, maxNs: 770n * MS }] },
+});
+const profile = (name: string, group: string) =>
+  create(ProfileSchema, {
+    name,
+    group,
+    description: `${name}: an invented description`,
+    source: "invented, for the looks of this page",
+    forwardPipe: pipe(144_000_000n, 275n * MS),
+    returnPipe: pipe(12_000_000n, 300n * MS),
+  });
+const profiles = [profile("viasat2", "satellite"), profile("lte", "mobile"), profile("transparent", "")];
+const count = Number(new URLSearchParams(location.search).get("links") ?? 3);
+const names = Array.from({ length: count }, (_, i) => (i === 0 ? "links/main" : `links/lab${i}`));
+const started = Date.now();
+const wanted = new Map<string, bigint>();
+
+use(
+  createRouterTransport(({ service }) => {
+    service(History, {
+      getHistory: () => ({}),
+      async *watchLinks() {
+        for (;;) {
+          const seconds = (Date.now() - started) / 1e3 + 100;
+          const figures = names.map((name, i) => {
+            const load = 1 + Math.sin(seconds / 5 + i);
+            const bytes = BigInt(Math.round(1e7 * (seconds + 5 * Math.sin(seconds / 5 + i))));
+            const queue = BigInt(Math.round(1e7 * load));
+            const one = {
+              received: { packets: bytes / 1500n, bytes },
+              sent: { packets: bytes / 1500n, bytes },
+              queue: { packets: queue / 1500n, bytes: queue },
+              longestQueueBytes: queue,
+              queueDelayCount: bytes / 1500n,
+              queueDelaySumNs: (bytes / 1500n) * 40n * MS,
+              drops: [{ reason: DropReason.OUTAGE, count: { packets: BigInt(Math.floor(seconds / 7)), bytes: 0n } }],
+            };
+            return { link: name, timeNs: BigInt(Math.round(seconds * 1e9)), utc: timestampNow(), generation: 7n, forwardSample: one, returnSample: one };
+          });
+          yield { samples: figures };
+          await new Promise((resolve) => setTimeout(resolve, 100));
+        }
+      },
+    });
+    service(Links, {
+      getLinkRules: () => ({ generation: 1n, rules: [{ link: "links/lab1", prefixes: ["10.1.0.0/24"] }] }),
+      listLinks: () => ({ links: names.map((name) => ({ name, memoryBytes: 1_000_000_000n, clients: 16, profile: "viasat2" })) }),
+    });
+    service(Linkemu, {
+      listProfiles: () => ({ profiles }),
+      getLink: () => ({ profile: profiles[0]!, seed: 7n, applied: { generation: 7n, effectiveUtc: timestampNow() } }),
+      getStats: () => ({}),
+      getClients: () => ({ clients: { clients: [{ name: "alice", prefixes: ["10.1.0.0/24"], vlans: [7], weight: 2 }] } }),
+      async *listClients() {
+        const account = { received: { packets: 10n, bytes: 100n }, sent: { packets: 9n, bytes: 90n }, dropped: { packets: 1n, bytes: 10n } };
+        yield { clients: [{ client: "alice", kind: ClientKind.NAMED, forwardAccount: account, returnAccount: account }] };
+      },
+      patchLink: () => {
+        throw new ConnectError("the link is leased to job b until 22:00; wait, or ask its holder", Code.FailedPrecondition);
+      },
+    });
+    service(Web, { getCaller: () => ({ name: "dev", role: "operator" }) });
+    service(Certificates, {
+      getCertificate: () => ({
+        holds: false,
+        json: "{}",
+        remarks: ["no mark was set since the dataplane started"],
+        criteria: [
+          { name: "packets", value: 12_345n, limit: 1n, atLeast: true, unit: "packets", holds: true },
+          { name: "lateness_p99", value: 3_400_000n, limit: 1_000_000n, unit: "ns", holds: false, text: "lateness_p99 3.4 ms, at most 1 ms" },
+        ],
+      }),
+    });
+    service(Scenarios, {
+      listScenarios: () => ({ scenarios: [...wanted.keys()].map((name) => ({ name })).concat({ name: "rain-fade" }) }),
+      getScenario: () => ({ name: "rain-fade", toml: 'name = "rain-fade"\n\n[[step]]\nprofile = "viasat2"\nlabel = "clear"\n\n[[step]]\nat = "30 s"\nlabel = "rain"\nramp = { value = "packet_loss", from = "0.001 %", to = "0.1 %", over = "10 s", every = "500 ms" }\n\n[[step]]\nafter = "20 s"\nlabel = "QPSK"\nforward = { rate = "72 Mbit/s" }\n' }),
+      async *watchScenario() {
+        yield { phase: ScenarioPhase.RUNNING, name: "rain-fade", run: 3n, elapsedNs: 21n * 1000n * MS, lengthNs: 60n * 1000n * MS, stepsDone: 1n, steps: 3n, lateSteps: 1n, lateMaxNs: 1_200_000n };
+        await new Promise(() => undefined);
+      },
+    });
+  }),
+);
+followRoute();
+keepCurrent();
+const root = document.getElementById("app");
+if (root) render(<App />, root);
+void follow();

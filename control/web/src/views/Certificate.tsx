@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The verdict on the run since the last mark, its reasons, and the verdicts that this browser saw.
+
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { about, api } from "../api/client";
+import type { Certificate as Verdict, Criterion } from "../gen/linkemu/v1/certificate_pb";
+import * as command from "../model/command";
+import { type Kept, addVerdict, readVerdicts } from "../model/verdicts";
+import { count, parse, size, time, utc } from "../model/units";
+import { Command, Refusal, Section, save, useAction } from "../ui/parts";
+import { route } from "../ui/route";
+
+/** A figure with its unit; the exact text is that of linkd. */
+export function figure(value: bigint, unit: string): string {
+  if (unit === "ns") return time(Number(value));
+  if (unit === "bytes") return size(Number(value));
+  return `${count(value)} ${unit}`;
+}
+
+const FIELDS = [
+  { key: "latenessNs", label: "most lateness, 99th percentile", initial: "1 ms" },
+  { key: "stallNs", label: "longest stall", initial: "10 ms" },
+  { key: "emulatorDrops", label: "most emulator drops", initial: "0" },
+  { key: "packets", label: "least packets sent", initial: "1" },
+  { key: "memoryPercent", label: "most memory, %", initial: "99" },
+  { key: "changes", label: "most changes (empty: any)", initial: "" },
+] as const;
+type Field = (typeof FIELDS)[number]["key"];
+
+/** Limits that differ from the defaults of linkd; an error names the field. */
+export function limitsOf(texts: Record<Field, string>): command.Limits | Error {
+  const limits: command.Limits = {};
+  for (const { key, label, initial } of FIELDS) {
+    const text = texts[key].trim();
+    if (text === initial) continue;
+    if (key === "latenessNs" || key === "stallNs") {
+      const ns = parse("time", text);
+      if (ns instanceof Error) return new Error(`${label}: ${ns.message}`);
+      limits[key] = ns;
+    } else if (!/^\d{1,18}$/.test(text)) {
+      return new Error(`${label}: "${text}" is no whole number`);
+    } else if (key === "memoryPercent") {
+      limits.memoryPercent = Number(text);
+    } else {
+      limits[key] = BigInt(text);
+    }
+  }
+  return limits;
+}
+
+export function Certificate(): JSX.Element {
+  const name = route.value.link;
+  const [texts, setTexts] = useState(Object.fromEntries(FIELDS.map(({ key, initial }) => [key, initial])) as Record<Field, string>);
+  const [verdict, setVerdict] = useState<{ verdict: Verdict; at: Date; since: string }>();
+  const [kept, setKept] = useState<readonly Kept[]>(() => readVerdicts(localStorage, name));
+  const [marked, setMarked] = useState("");
+  const { busy, error, run } = useAction();
+  const limits = limitsOf(texts);
+  const judge = (mark: boolean): void => {
+    if (limits instanceof Error) return;
+    void run(async () => {
+      const request = {
+        mark,
+        ...(limits.packets === undefined ? {} : { packets: limits.packets }),
+        ...(limits.emulatorDrops === undefined ? {} : { emulatorDrops: limits.emulatorDrops }),
+        ...(limits.latenessNs === undefined ? {} : { latenessP99Ns: limits.latenessNs }),
+        ...(limits.stallNs === undefined ? {} : { stallNs: limits.stallNs }),
+        ...(limits.memoryPercent === undefined ? {} : { memoryPercent: limits.memoryPercent }),
+        ...(limits.changes === undefined ? {} : { changes: limits.changes }),
+      };
+      const answer = await api.certificates.getCertificate(request, about(name));
+      const at = new Date();
+      setVerdict({ verdict: answer, at, since: sinceOf(answer.json) });
+      const failed = answer.criteria.filter((one) => !one.holds).map((one) => one.text);
+      setKept(addVerdict(localStorage, name, { at: at.toISOString(), holds: answer.holds, failed }));
+      if (mark) setMarked(`Marked at ${utc(at)}: the next run has begun.`);
+    });
+  };
+  const markRun = (): void => {
+    void run(async () => {
+      await api.linkemu.getStats({ mark: true }, about(name));
+      setMarked(`Marked at ${utc(new Date())}: a run has begun.`);
+    });
+  };
+  // The verdict on entry; it changes nothing.
+  useEffect(() => judge(false), []);
+  return (
+    <>
+      <Section title="Verdict">
+        {verdict && <VerdictView {...verdict} name={name} />}
+        <div class="actions">
+          <button type="button" class="primary" disabled={busy || limits instanceof Error} onClick={() => judge(false)}>
+            Judge the run
+          </button>
+          <button type="button" disabled={busy || limits instanceof Error} onClick={() => judge(true)}>
+            Judge it, and begin the next one
+          </button>
+          <button type="button" disabled={busy} onClick={markRun}>
+            Mark: begin a run
+          </button>
+          <span role="status" class="note">
+            {marked}
+          </span>
+        </div>
+        <Refusal of={error} />
+        <Command text={[command.mark(name), command.certificate(name, limits instanceof Error ? {} : limits, false)]} note="all users share one mark" />
+      </Section>
+      <Section title="Limits">
+        <div class="fields">
+          {FIELDS.map(({ key, label }) => (
+            <label key={key}>
+              {label}
+              <input value={texts[key]} onInput={(event) => setTexts({ ...texts, [key]: event.currentTarget.value })} />
+            </label>
+          ))}
+        </div>
+        {limits instanceof Error && (
+          <p class="wrong" role="alert">
+            {limits.message}
+          </p>
+        )}
+      </Section>
+      <Section title="History">
+        <p class="note">Verdicts that this browser has seen. linkd keeps none: save a certificate with its run.</p>
+        <History kept={kept} />
+      </Section>
+    </>
+  );
+}
+
+/** Begin of the run by the certificate's JSON; empty if it has none. */
+function sinceOf(json: string): string {
+  try {
+    const parsed: unknown = JSON.parse(json);
+    const since = (parsed as { since_utc?: unknown }).since_utc;
+    return typeof since === "string" ? since : "";
+  } catch {
+    return "";
+  }
+}
+
+function VerdictView({ verdict, at, since, name }: { verdict: Verdict; at: Date; since: string; name: string }): JSX.Element {
+  const failed = verdict.criteria.filter((one) => !one.holds);
+  return (
+    <div class={verdict.holds ? "verdict good" : "verdict bad"} data-holds={verdict.holds}>
+      <p class="result" role="status">
+        <strong>{verdict.holds ? "PASS" : "FAIL"}</strong>{" "}
+        {verdict.holds ? "the emulator was not the bottleneck" : failed.map((one) => one.name).join(", ")}
+      </p>
+      <p class="note">
+        As of {utc(at)}
+        {since && `; run since ${since}`}
+      </p>
+      <div class="scroll" tabIndex={0} role="region" aria-label="criteria">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">criterion</th>
+              <th scope="col" class="number">
+                figure
+              </th>
+              <th scope="col">limit</th>
+              <th scope="col">holds</th>
+            </tr>
+          </thead>
+          <tbody>
+            {verdict.criteria.map((one) => (
+              <CriterionRow key={one.name} of={one} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {verdict.remarks.map((remark) => (
+        <p class="note" key={remark}>
+          Note: {remark}
+        </p>
+      ))}
+      <button type="button" onClick={() => save(`certificate-${command.linkId(name)}-${at.toISOString().slice(0, 19).replaceAll(":", "")}.json`, "application/json", verdict.json)}>
+        Save as JSON
+      </button>
+    </div>
+  );
+}
+
+function CriterionRow({ of }: { of: Criterion }): JSX.Element {
+  return (
+    <tr data-criterion={of.name} class={of.holds ? "" : "failed"}>
+      <th scope="row">{of.name}</th>
+      <td class="number" data-value={of.value.toString()}>
+        {figure(of.value, of.unit)}
+      </td>
+      <td>
+        {of.atLeast ? "at least" : "at most"} {figure(of.limit, of.unit)}
+      </td>
+      <td>{of.holds ? "yes" : <strong>no</strong>}</td>
+    </tr>
+  );
+}
+
+function History({ kept }: { kept: readonly Kept[] }): JSX.Element {
+  if (kept.length === 0) return <p>None yet.</p>;
+  return (
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">UTC</th>
+          <th scope="col">verdict</th>
+          <th scope="col">reasons</th>
+        </tr>
+      </thead>
+      <tbody>
+        {kept.map((one) => (
+          <tr key={one.at}>
+            <td>{utc(new Date(one.at))}</td>
+            <td>{one.holds ? "PASS" : <strong>FAIL</strong>}</td>
+            <td>{one.failed.join("; ")}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
