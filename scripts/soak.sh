@@ -38,6 +38,7 @@ p4                     60  long forms of the P4 suite (root, software switch)
 hw                     90  the whole hw suite: all four NIC models, and netem (root, QEMU)
 package                60  the whole package suite: both Debian releases, with upgrades, the container image (root)
 python                 60  long forms of the Python suite (root, network namespaces)
+web                    60  long forms of the suite of the web page, and Firefox (root, network namespaces)
 fuzz-frames            40  libFuzzer: frames through the classifier and an engine
 fuzz-profile           40  libFuzzer: profile files
 fuzz-clients           40  libFuzzer: files of clients

@@ -18,7 +18,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
-ALL=(unit nohuge budget python smoke p4 hw package)
+ALL=(unit nohuge budget python web smoke p4 hw package)
 # Time limit of a suite, in seconds.
 LIMIT=1200
 LONG_LIMIT=7000
@@ -78,6 +78,7 @@ command_of() {
     unit) run=(unit_tests ${long:+--ignored} "${given[@]}") ;;
     nohuge) run=(cargo_test --test nohuge --test cleanup -- ${long:+--ignored} "${given[@]}") ;;
     budget) run=(budget_tests "${given[@]}") ;;
+    web) run=(control/web/check.sh ${long:+--long} "${given[@]}") ;;
     python) run=(control/python/check.sh -v ${long:+-m soak} "${given[@]}") ;;
     *) run=(cargo_test --test "$1" -- ${long:+--include-ignored} "${given[@]}") ;;
     esac
@@ -173,7 +174,9 @@ done
 
 trap '[[ -z ${pid-} ]] || kill "$pid" 2>/dev/null; exit 130' INT TERM
 row suite outcome passed failed void skipped time
-step set-up scripts/setup.sh
+step set-up scripts/setup.sh node
+# linkd embeds it.
+step page scripts/web.sh
 # Tools are mostly downloaded, so cargo compiles meanwhile.
 setup_log=$out/set-up.log
 scripts/setup.sh ${parts+"${parts[@]}"} >"$setup_log" 2>&1 &

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs a command beside a test bed: two hosts and the emulator between them, in network
-//! namespaces, with linkd on a unix socket and, with `--tls`, on TCP too.
+//! namespaces, with linkd on a unix socket and, with `--tls`, on TCP too; with `--web` it serves the
+//! web page.
 //!
 //! ```text
 //! bed --profile viasat2 -- sh -c 'ip netns exec $BED_CLIENT_NS ping -c 3 $BED_WAN_IP'
@@ -13,6 +14,7 @@
 //! | `LINKEMU_SOCKET` | linkd's socket |
 //! | `LINKEMU_SERVER`, `_CA`, `_CERT`, `_KEY` | with `--tls`: the same linkd over TCP, as an operator |
 //! | `BED_VIEWER_CERT`, `BED_VIEWER_KEY` | with `--tls`: a viewer |
+//! | `BED_WEB` | with `--web`: the page, such as `http://127.0.0.1:40123` |
 //! | `BED_WAN_NS`, `BED_CLIENT_NS` | the hosts' namespaces |
 //! | `BED_WAN_IP`, `BED_CLIENT_IP` | their addresses; with `--clients` the first one's |
 //! | `BED_DIR` | a directory that is removed with the bed; `linkd.pid` and `dataplane.pid` are in it |
@@ -84,6 +86,9 @@ struct Arguments {
     /// linkd also listens on TCP, with certificates
     #[arg(long)]
     tls: bool,
+    /// linkd also serves the web page, on a loopback address
+    #[arg(long, conflicts_with = "tls")]
+    web: bool,
     /// If the command fails, print the output of the programs
     #[arg(long)]
     report: bool,
@@ -295,8 +300,11 @@ fn keep(arguments: &Arguments) -> anyhow::Result<()> {
     });
     let cpus = Cpus::available();
     cpus.keep_to_hosts();
-    let (linkd, mut environment) =
-        if arguments.tls { certified(&directory)? } else { Default::default() };
+    let (linkd, mut environment) = match (arguments.tls, arguments.web) {
+        (true, _) => certified(&directory)?,
+        (_, true) => with_web()?,
+        _ => Default::default(),
+    };
     let options = Options {
         clients: arguments.clients,
         max_clients: arguments.max_clients,
@@ -386,6 +394,18 @@ fn follower(mark: &[u8]) -> Option<Pid> {
     })
 }
 
+/// A TCP port of loopback. Another process is unlikely to get one that was just released.
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Options of a linkd that serves the web page, and the environment for browsers.
+fn with_web() -> anyhow::Result<(Vec<String>, Environment)> {
+    let address = format!("127.0.0.1:{}", free_port()?);
+    let page = [("BED_WEB".to_owned(), format!("http://{address}"))];
+    Ok((vec!["--web".to_owned(), address], page.into()))
+}
+
 /// A CA, and certificates of linkd, of an operator and of a viewer. Returns the options of linkd
 /// and the environment of the command.
 fn certified(directory: &Directory) -> anyhow::Result<(Vec<String>, Environment)> {
@@ -402,8 +422,7 @@ fn certified(directory: &Directory) -> anyhow::Result<(Vec<String>, Environment)
         command.arg("pki").args(line);
         run(command, SIGN)?.success()?;
     }
-    // Another process is unlikely to get a port that was just released.
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = free_port()?;
     let mut linkd = vec!["--listen".to_owned(), format!("127.0.0.1:{port}")];
     for (option, name) in [
         ("--tls-cert", "localhost.pem"),

@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The page in a browser, against the real programs with traffic between two hosts. What it shows is
+//! compared with what linkctl says.
+
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Page } from "playwright-core";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { count, rate } from "../src/model/units";
+import { Browser, CLIENT_IP, Host, WAN_IP, WEB, certificate, commandOf, download, json, linkctl, pid, shell, until } from "./box";
+
+const LONG = process.env.WEB_LONG === "1";
+const IMAGES = process.env.WEB_IMAGES;
+const VIEWS = ["links", "change", "scenario", "clients", "certificate", "capture"];
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+const host = new Host();
+let browser: Browser;
+let directory: string;
+
+beforeAll(async () => {
+  directory = mkdtempSync(join(tmpdir(), "linkemu-web-files-"));
+  await linkctl("set", "profile", "viasat2", "--seed", "1");
+  browser = await Browser.start();
+  await browser.login();
+});
+
+afterAll(async () => {
+  await host.stop();
+  await browser?.stop();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+afterEach(async () => {
+  await host.stop();
+  for (const page of browser.context.pages().slice(1)) await page.close();
+});
+
+/** A picture for the documentation. */
+async function picture(page: Page, name: string): Promise<void> {
+  if (!IMAGES) return;
+  const size = page.viewportSize();
+  if (size && size.width > 960) await page.setViewportSize({ width: 960, height: 720 });
+  await page.waitForTimeout(300);
+  await page.screenshot({ path: join(IMAGES, `web-${name}.png`) });
+  if (size) await page.setViewportSize(size);
+}
+
+const section = (page: Page, title: string) => page.locator(`section:has(h2:text-is("${title}"))`);
+
+async function generation(): Promise<number> {
+  return (await json("show")).generation;
+}
+
+/** The link without what differs between two equal changes. */
+async function shown(): Promise<unknown> {
+  const { generation: _, effective_ns: __, effective_utc: ___, ...rest } = await json("show");
+  return rest;
+}
+
+async function choose(page: Page, profile: string): Promise<void> {
+  const before = await generation();
+  await page.locator("#profile").selectOption(profile);
+  await page.getByRole("button", { name: `Set profile ${profile}` }).click();
+  await until("the profile is set", async () => (await generation()) > before);
+  await page.waitForSelector(`.done:has-text("generation ${before + 1}.")`);
+}
+
+test("page_tells_how_to_log_in_and_what_a_role_cannot_do", async () => {
+  const other = await Browser.start();
+  try {
+    const page = await other.context.newPage();
+    await page.goto(WEB);
+    await until("the page names the command", async () => (await page.locator("body").innerText()).includes("linkctl web"));
+    expect(await page.locator(".figure").count()).toBe(0);
+    // A session of another role, until it is ended.
+    const { path } = await json("web", "--role", "viewer");
+    await page.goto(`${WEB}${path}`);
+    await page.waitForSelector(".caller:has-text('viewer (changes nothing)')");
+    await page.goto(`${WEB}/#/certificate`);
+    await page.getByRole("button", { name: "Mark: begin a run" }).click();
+    await page.waitForSelector('[role="alert"]:has-text("permission_denied")');
+    await page.getByRole("button", { name: "Log out" }).click();
+    await page.waitForSelector('.banner:has-text("linkctl web")');
+  } finally {
+    await other.stop();
+  }
+});
+
+test("profile_is_set_and_rate_halved_under_traffic", async () => {
+  const page = await browser.open("#/change");
+  await choose(page, "geo-600");
+  await choose(page, "viasat2");
+  expect((await json("show")).profile).toBe("viasat2");
+  // Without the variation of the profile, to compare rates.
+  await linkctl("set", "part", 'capacity = "none"', "outages = []", "--direction", "forward");
+  download(host, "100M");
+  const links = await browser.open("#/links");
+  const sent = async (): Promise<number> => {
+    const [a, b] = [await json("stats"), await new Promise((resolve) => setTimeout(resolve, 1_000)).then(() => json("stats"))];
+    const bytes = (stats: { clients: { client: string; forward: { sent: { bytes: number } } }[] }) =>
+      stats.clients.reduce((sum, one) => sum + one.forward.sent.bytes, 0);
+    return ((bytes(b) - bytes(a)) * 8e9) / (b.time_ns - a.time_ns);
+  };
+  const cell = links.locator('[data-link="links/main"] [data-cell="forward"]');
+  const mbps = async (): Promise<number> => Number(/^([\d.]+) Mbit\/s$/.exec(await cell.innerText())?.[1] ?? Number.NaN);
+  await until("the download is shown", async () => (await mbps()) > 80);
+  const full = (await sent()) / 1e6;
+  await until("the page shows the rate of linkctl", async () => Math.abs((await mbps()) - full) < 0.1 * full);
+
+  const before = await generation();
+  await page.getByRole("group", { name: "forward rate" }).getByRole("button", { name: "halve" }).click();
+  expect(await commandOf(page, "Values")).toBe(`linkctl set rate 72Mbit/s --direction forward --expect-generation ${before}`);
+  await page.getByRole("button", { name: "Apply" }).click();
+  await until("the rate is set", async () => (await generation()) === before + 1);
+  expect((await json("show")).link.forward.rate_bps).toBe(72_000_000);
+  await until("the page shows it", async () => (await links.locator(".lane").first().innerText()).includes(rate(72e6)));
+  await until("the throughput falls", async () => (await mbps()) < 72);
+  const half = (await sent()) / 1e6;
+  // Frames that were late at the begin of the second are sent within it.
+  expect(half).toBeLessThan(1.05 * 72);
+  expect(Math.abs((await mbps()) - half)).toBeLessThan(0.1 * half);
+  // The queue fills: its fill level is drawn.
+  if (IMAGES) await links.waitForTimeout(10_000);
+  await until("the queue is shown", async () => Number(await links.getByRole("meter", { name: "longest forward queue" }).getAttribute("aria-valuenow")) > 3);
+  await picture(links, "links");
+
+  // Back to the generation before.
+  await page.getByRole("button", { name: `Revert to generation ${before}` }).click();
+  await until("the link is reverted", async () => (await json("show")).link.forward.rate_bps === 144_000_000);
+});
+
+test("shown_counters_are_those_of_linkctl", async () => {
+  await linkctl("set", "profile", "transparent");
+  await linkctl("set", "loss", "20%", "--direction", "forward");
+  await host.run("client", "ping", "-q", "-c", "200", "-i", "0.005", "-W", "1", WAN_IP).catch(() => undefined);
+  const links = await browser.open("#/links");
+  const clients = await browser.open("#/clients");
+  // The hosts are silent: figures stand still.
+  await until("both have the same figures", async () => {
+    const stats = await json("stats");
+    const of = (way: string, reasons: string[]) =>
+      stats.clients
+        .reduce((sum: number, one: Record<string, { dropped: Record<string, { packets: number }> }>) => sum + reasons.reduce((all, reason) => all + (one[way]?.dropped[reason]?.packets ?? 0), 0), 0);
+    const cell = async (figure: string) => links.locator(`[data-figure="${figure}"]`).innerText();
+    for (const way of ["forward", "return"]) {
+      if ((await cell(`${way}-AQM`)) !== count(of(way, ["aqm"]))) return false;
+      if ((await cell(`${way}-LIMIT`)) !== count(of(way, ["limit"]))) return false;
+      if ((await cell(`${way}-OUTAGE`)) !== count(of(way, ["outage"]))) return false;
+      if ((await cell(`${way}-LOSS`)) !== count(of(way, ["loss", "scheduled", "mtu"]))) return false;
+    }
+    return of("forward", ["loss"]) > 10;
+  });
+  await until("the accounts are those of linkctl", async () => {
+    const { clients: list } = await json("clients", "list");
+    for (const one of list) {
+      for (const way of ["forward", "return"]) {
+        const cells = await clients.locator(`[data-client="${one.client}"][data-way="${way}"] td.figure`).allInnerTexts();
+        const account = one[way];
+        const expected = ["received", "sent", "dropped", "held"].map((key) => count(account[key].packets));
+        if (cells.join() !== expected.join()) return false;
+      }
+    }
+    return list.length > 0;
+  });
+});
+
+test("shown_command_has_the_effect_of_the_button", async () => {
+  const page = await browser.open("#/change");
+  const results: unknown[] = [];
+  for (const how of ["button", "command"] as const) {
+    await choose(page, "geo-600");
+    const before = await generation();
+    await page.locator("#forward-rate-text").fill("33.3 Mbit/s");
+    await page.locator("#forward-rate-text").press("Tab");
+    await page.locator("#forward-loss-text").fill("0.5 %");
+    await page.locator("#forward-loss-text").press("Tab");
+    await page.locator("#return-delay-text").fill("280 ms");
+    await page.locator("#return-delay-text").press("Tab");
+    const commands = await commandOf(page, "Values");
+    expect(commands.split("\n").length).toBe(2);
+    if (how === "button") await page.getByRole("button", { name: "Apply" }).click();
+    else await shell(commands);
+    await until("both directions are changed", async () => (await generation()) === before + 2);
+    results.push(await shown());
+  }
+  expect(results[1]).toEqual(results[0]);
+  // An error is shown with linkd's text.
+  await page.locator("#seed").fill("99999999999999999999");
+  await page.getByRole("button", { name: /^Set profile/ }).click();
+  await page.waitForSelector('[role="alert"]:has-text("Refused")');
+});
+
+test("change_after_a_time_is_made_by_the_dataplane", async () => {
+  await linkctl("set", "profile", "geo-600");
+  const page = await browser.open("#/change");
+  await page.locator("#forward-rate-text").fill("20 Mbit/s");
+  await page.locator("#forward-rate-text").press("Tab");
+  await page.locator("#return-rate-text").fill("2 Mbit/s");
+  await page.locator("#return-rate-text").press("Tab");
+  const when = section(page, "Values").locator(".when");
+  await when.getByRole("radio", { name: "after" }).check();
+  await when.getByLabel("time until the change").fill("1500 ms");
+  const before = await generation();
+  await section(page, "Values").getByRole("button", { name: "Apply" }).click();
+  await page.waitForSelector('.done:has-text("Scheduled")');
+  await until("both directions have changed at one instant", async () => (await generation()) === before + 1);
+  const { link: profile } = await json("show");
+  expect([profile.forward.rate_bps, profile.return.rate_bps]).toEqual([20_000_000, 2_000_000]);
+  const state = await json("scenario", "status");
+  expect(state.name).toBe("change-at");
+});
+
+test("rain_fade_is_played_paused_and_stopped", async () => {
+  await linkctl("set", "profile", "geo-600");
+  const page = await browser.open("#/scenario");
+  await page.getByLabel("Open").selectOption("rain-fade");
+  await page.waitForSelector(".timeline .step:has-text('rain grows')");
+  expect(await commandOf(page, "Run")).toBe("linkctl scenario run rain-fade --detach");
+  await page.getByRole("button", { name: "Check" }).click();
+  await page.waitForSelector('[role=status]:has-text("Valid:")');
+  await page.getByRole("button", { name: "Play rain-fade" }).click();
+  await page.waitForSelector('[data-phase="running"]');
+  await until("the first step is done", async () => (await json("show")).profile.startsWith("viasat2"));
+  await page.getByRole("button", { name: "Pause" }).click();
+  await page.waitForSelector('[data-phase="paused"]');
+  const state = await json("scenario", "status");
+  expect([state.name, state.phase]).toEqual(["rain-fade", "paused"]);
+  expect(await page.locator("[data-phase]").getAttribute("data-steps")).toBe(String(state.steps_done));
+  expect(await page.locator("[data-phase]").getAttribute("data-late")).toBe(String(state.late_max_ns));
+  await shell(((await commandOf(page, "Run")).split("\n")[0] ?? "") + " >&2");
+  await page.waitForSelector('[data-phase="running"]');
+  await page.getByRole("button", { name: "Stop and restore the link" }).click();
+  await page.waitForSelector('[data-phase="stopped"]');
+  expect((await json("show")).profile).toBe("geo-600");
+});
+
+test("scenario_is_edited_with_keys_and_pointer_and_exported", async () => {
+  const page = await browser.open("#/scenario");
+  const steps = page.locator(".timeline .step");
+  await steps.filter({ hasText: "end" }).focus();
+  // From a minute on, in steps of 1 s, and ten of them with Shift; the grid becomes finer with the length.
+  for (const [key, at] of [["Shift+ArrowLeft", "50 s"], ["Shift+ArrowLeft", "40 s"], ["ArrowLeft", "39 s"], ["ArrowRight", "40 s"], ["Shift+ArrowLeft", "30 s"]] as const) {
+    await page.keyboard.press(key);
+    await until(`the step is at ${at}`, async () => (await steps.filter({ hasText: "end" }).getAttribute("data-at")) === at);
+  }
+  await page.getByRole("button", { name: "Add a step" }).click();
+  const added = steps.filter({ hasText: "new step" });
+  await added.click();
+  await page.locator(".stepform select").first().selectOption("ramp");
+  await page.getByLabel("to", { exact: true }).fill("5 Mbit/s");
+  await page.getByLabel("to", { exact: true }).press("Tab");
+  // linkd knows no ramp from "unlimited".
+  await page.getByLabel(/^from/).fill("20 Mbit/s");
+  await page.getByLabel(/^from/).press("Tab");
+  const box = await added.boundingBox();
+  if (!box) throw new Error("the step is not on the screen");
+  await page.mouse.move(box.x + 8, box.y + 8);
+  await page.mouse.down();
+  await page.mouse.move(box.x - 500, box.y + 8, { steps: 5 });
+  await page.mouse.up();
+  await until("the ramp has moved", async () => (await added.getAttribute("data-at")) !== "30 s");
+  const saved = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Export TOML" }).click();
+  const file = join(directory, "mine.toml");
+  await (await saved).saveAs(file);
+  await linkctl("scenario", "check", file);
+  const plan = await json("scenario", "run", file, "--dry-run");
+  expect(plan.steps ?? plan.scenario?.steps).toBeGreaterThan(10);
+});
+
+test("certificate_fails_and_passes_with_its_reasons", async () => {
+  await linkctl("set", "profile", "transparent");
+  const page = await browser.open("#/certificate");
+  await page.getByRole("button", { name: "Mark: begin a run" }).click();
+  await page.waitForSelector("text=a run has begun");
+  await host.run("client", "ping", "-q", "-c", "20", "-i", "0.01", WAN_IP);
+  const limits = ["--max-lateness", "10s", "--max-stall", "10s"];
+  await page.getByLabel("most lateness, 99th percentile").fill("10 s");
+  await page.getByLabel("longest stall").fill("10 s");
+  await page.getByRole("button", { name: "Judge the run" }).click();
+  await page.waitForSelector('.verdict[data-holds="true"]');
+  expect((await certificate(...limits)).verdict ?? "pass").toMatch(/pass/i);
+  await picture(page, "certificate");
+  // The emulator stands still for longer than is allowed.
+  process.kill(pid("dataplane"), "SIGSTOP");
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  process.kill(pid("dataplane"), "SIGCONT");
+  await page.getByLabel("longest stall").fill("100 ms");
+  await page.getByRole("button", { name: "Judge the run" }).click();
+  await page.waitForSelector('.verdict[data-holds="false"]');
+  expect(await page.locator(".verdict .result").innerText()).toContain("stall");
+  const failing = await certificate("--max-lateness", "10s", "--max-stall", "100ms");
+  for (const one of failing.criteria) {
+    const cell = await page.locator(`[data-criterion="${one.name}"] [data-value]`).getAttribute("data-value");
+    expect([one.name, Number(cell)]).toEqual([one.name, one.value]);
+  }
+  expect(await commandOf(page, "Verdict")).toContain("linkctl certificate --max-lateness 10s --max-stall 100ms");
+  expect(await section(page, "History").locator("tbody tr").count()).toBeGreaterThanOrEqual(3);
+});
+
+test("downloaded_capture_is_read_by_tshark", async () => {
+  await linkctl("set", "profile", "transparent");
+  await linkctl("set", "loss", "50%", "--direction", "forward");
+  const page = await browser.open("#/capture");
+  await page.getByLabel("duration").fill("2 s");
+  await page.getByRole("button", { name: "Start" }).click();
+  await host.run("client", "ping", "-q", "-c", "60", "-i", "0.01", "-W", "1", WAN_IP).catch(() => undefined);
+  await until("the capture has ended", async () => (await page.getByRole("button", { name: "Start" }).count()) > 0);
+  const status = page.locator("[data-copies]");
+  const [copies, dropped] = [Number(await status.getAttribute("data-copies")), Number(await status.getAttribute("data-dropped"))];
+  expect(dropped).toBeGreaterThan(5);
+  const saved = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Download run.pcapng" }).click();
+  const file = join(directory, "run.pcapng");
+  await (await saved).saveAs(file);
+  const lines = (await shell(`tshark -r ${file} -T fields -e frame.interface_name -e frame.packet_id -e icmp.type -e frame.comment`)).trim().split("\n");
+  expect(lines.length).toBe(copies);
+  expect(lines.filter((line) => line.startsWith("forward-drop")).length).toBe(dropped);
+  expect(lines.filter((line) => line.includes("dropped: loss")).length).toBe(dropped);
+  expect(lines.filter((line) => line.includes("\t8\t") || line.includes("\t0\t")).length).toBeGreaterThan(60);
+});
+
+test("clients_and_links_are_defined", async () => {
+  const page = await browser.open("#/clients");
+  await page.getByRole("button", { name: "Add a client" }).click();
+  await page.getByLabel("name").first().fill("alice");
+  await page.getByLabel("prefixes").first().fill(`${CLIENT_IP}/32`);
+  await page.getByLabel("prefixes").first().press("Tab");
+  await page.getByRole("button", { name: "Apply definitions" }).click();
+  await page.waitForSelector('[role=status]:has-text("In force")');
+  const { clients } = await json("clients", "show");
+  expect(clients.map(({ name, prefixes }: { name: string; prefixes: string[] }) => [name, prefixes])).toEqual([["alice", [`${CLIENT_IP}/32`]]]);
+  const saved = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Save clients.toml" }).click();
+  await (await saved).saveAs(join(directory, "clients.toml"));
+  await linkctl("clients", "clear");
+  await shell(await commandOf(page, "Definitions"), directory);
+  expect((await json("clients", "show")).clients).toEqual(clients);
+  await linkctl("clients", "clear");
+
+  await section(page, "Add a link").getByLabel("name").fill("lab1");
+  await section(page, "Add a link").getByLabel(/^memory/).fill("16 MB");
+  await page.getByRole("button", { name: "Add link lab1" }).click();
+  await page.waitForSelector('[data-rules="links/lab1"]');
+  await page.locator(".pick select").selectOption("links/lab1");
+  await page.locator("#rule-prefixes").fill("10.9.0.0/24");
+  const assign = ((await commandOf(page, "Traffic of lab1")).split("\n")[0] ?? "") + " >&2";
+  await page.getByRole("button", { name: "Assign" }).click();
+  const rules = await until("the rule is set", async () => {
+    const found = await json("link", "rules");
+    return found.rules.length > 0 && found.rules;
+  });
+  await linkctl("link", "assign", "lab1");
+  await shell(assign);
+  expect((await json("link", "rules")).rules).toEqual(rules);
+  await linkctl("link", "remove", "lab1");
+  await page.waitForSelector("text=This box has no link");
+});
+
+test("lost_connection_is_told_and_figures_are_greyed", async () => {
+  const page = await browser.open("#/links");
+  process.kill(pid("linkd"), "SIGSTOP");
+  try {
+    await page.waitForSelector('.banner[role=alert]:has-text("No news for")');
+    expect(await page.locator("body").getAttribute("class")).toContain("stale");
+    expect(await page.locator(".banner").innerText()).toMatch(/All figures are as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC/);
+  } finally {
+    process.kill(pid("linkd"), "SIGCONT");
+  }
+  await page.waitForSelector(".banner[role=status] time");
+  await until("the figures are current again", async () => !((await page.locator("body").getAttribute("class")) ?? "").includes("stale"));
+});
+
+test("no_view_has_serious_faults_of_accessibility_or_is_wider_than_a_phone", async () => {
+  const found: string[] = [];
+  for (const view of VIEWS) {
+    const page = await browser.open(`#/${view}`);
+    if (view === "scenario") await page.locator(".timeline .step").first().click();
+    for (const colorScheme of ["light", "dark"] as const) {
+      await page.emulateMedia({ colorScheme });
+      for (const width of LONG ? [1180, 360] : [colorScheme === "light" ? 360 : 1180]) {
+        await page.setViewportSize({ width, height: 800 });
+        await page.waitForTimeout(150);
+        if (width === 360) {
+          const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+          if (wide > 360) {
+            const widest = await page.evaluate(() => {
+              const all = [...document.querySelectorAll("main *")].filter((one) => !one.closest(".scroll") && one.getBoundingClientRect().right > innerWidth);
+              return all.map((one) => `${one.tagName}.${one.className}`).slice(0, 5).join(" ");
+            });
+            found.push(`${view}: ${wide} px wide: ${widest}`);
+          }
+        }
+        await page.evaluate(AXE);
+        // Contrast depends on the scheme; other rules do not, and are checked once in the short form.
+        const rules = LONG || colorScheme === "light" ? ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] : ["color-contrast"];
+        const violations = await page.evaluate(async (runOnly) => {
+          // eslint-disable-next-line @typescript-eslint/no-explicit-any
+          const { violations: all } = await (globalThis as any).axe.run(document, { runOnly });
+          return all.map((one: { id: string; impact: string; nodes: { html: string }[] }) => [one.id, one.impact, one.nodes[0]?.html ?? ""]) as [string, string, string][];
+        }, rules);
+        for (const [id, impact, html] of violations) {
+          if (impact === "serious" || impact === "critical") found.push(`${view} ${colorScheme} ${width}: ${id} (${impact}) ${html.slice(0, 160)}`);
+        }
+      }
+    }
+    if (view === "change") {
+      await page.locator("#profile").selectOption("viasat2");
+      await page.emulateMedia({ colorScheme: "dark" });
+      await page.setViewportSize({ width: 360, height: 800 });
+      await picture(page, "change-phone");
+    }
+    await page.close();
+  }
+  expect(found).toEqual([]);
+});
+
+test("all_views_are_reached_by_keyboard", async () => {
+  const page = await browser.open("#/links");
+  const visited: string[] = [];
+  await page.locator("body").press("Tab");
+  for (let i = 0; i < VIEWS.length; i++) {
+    await page.getByRole("navigation").getByRole("link").nth(i).focus();
+    await page.keyboard.press("Enter");
+    await page.waitForSelector(`nav a[aria-current="page"]:nth-child(${i + 1})`);
+    visited.push((await page.locator("h1").innerText()).split(" ")[0] ?? "");
+    // The heading has the focus; the first control of the view follows.
+    if (i > 0) expect(await page.evaluate(() => document.activeElement?.tagName)).toBe("H1");
+    if (i > 0) {
+      await page.keyboard.press("Tab");
+      expect(await page.evaluate(() => document.querySelector("main")?.contains(document.activeElement))).toBe(true);
+    }
+  }
+  expect(visited).toEqual(["Links", "Change", "Scenario", "Clients", "Certificate", "Capture"]);
+});
+
+test("sixty_four_links_are_drawn_ten_times_per_second", async () => {
+  const names = Array.from({ length: 63 }, (_, i) => `j${i + 1}`);
+  await shell(names.map((name) => `linkctl link add ${name} --memory 4MB --clients 1 >&2`).join("\n"));
+  try {
+    await linkctl("set", "profile", "geo-600");
+    download(host, "10M");
+    const page = await browser.context.newPage();
+    const session = await page.context().newCDPSession(page);
+    // Pieces of the stream, one per message, but for messages that arrive together.
+    let stream = "";
+    let news = 0;
+    await session.send("Network.enable");
+    session.on("Network.requestWillBeSent", ({ requestId, request }) => {
+      if (request.url.endsWith("/linkemu.v1.History/WatchLinks")) stream = requestId;
+    });
+    session.on("Network.dataReceived", ({ requestId }) => {
+      if (requestId === stream) news += 1;
+    });
+    await page.goto(`${WEB}/#/links`);
+    await until("all links are listed", async () => (await page.locator("[data-link]").count()) === 64);
+    await session.send("Performance.enable", { timeDomain: "threadTicks" });
+    // Processor time of the main thread: all of it, and parts.
+    const PARTS = ["TaskDuration", "ScriptDuration", "RecalcStyleDuration", "LayoutDuration"];
+    const busy = async (): Promise<number[]> => {
+      const { metrics } = await session.send("Performance.getMetrics");
+      return PARTS.map((part) => metrics.find(({ name }) => name === part)?.value ?? Number.NaN);
+    };
+    await page.waitForTimeout(1_000);
+    // Ticks of 10 ms.
+    const ticks = (): number => {
+      const fields = readFileSync(`/proc/${pid("linkd")}/stat`, "utf8").replace(/^.*\) /, "").split(" ");
+      return Number(fields[11]) + Number(fields[12]);
+    };
+    const [begin, before, linkd] = [await busy(), news, ticks()];
+    const measured = await page.evaluate(
+      (ms) =>
+        new Promise<{ frames: number[]; ms: number }>((resolve) => {
+          const frames: number[] = [];
+          const start = performance.now();
+          let last = start;
+          const frame = (now: number): void => {
+            frames.push(now - last);
+            last = now;
+            if (now - start < ms) requestAnimationFrame(frame);
+            else resolve({ frames, ms: now - start });
+          };
+          requestAnimationFrame(frame);
+        }),
+      LONG ? 20_000 : 3_000,
+    );
+    const after = await busy();
+    const [updates, server] = [news - before, ((ticks() - linkd) * 1e3) / measured.ms];
+    const [perUpdate = Number.NaN, ...parts] = after.map((seconds, part) => ((seconds - (begin[part] ?? Number.NaN)) * 1e3) / updates);
+    const cpu = (perUpdate * updates) / measured.ms;
+    const sorted = measured.frames.sort((a, b) => a - b);
+    const at = (p: number): string => (sorted[Math.floor(p * (sorted.length - 1))] ?? 0).toFixed(1);
+    console.log(
+      `64 links: ${((updates * 1e3) / measured.ms).toFixed(1)} updates/s, frames p50 ${at(0.5)} p95 ${at(0.95)} p99 ${at(0.99)} max ${at(1)} ms, linkd ${server.toFixed(0)} % of a core, main thread ${(cpu * 100).toFixed(0)} %, ${perUpdate.toFixed(1)} ms per update (script ${parts.map((ms) => ms.toFixed(1)).join(", style ").replace(/, style ([\d.]+)$/, ", layout $1")})`,
+    );
+    // Processor time, which depends little on what else this machine does: an update fits into a frame.
+    // The rest of the main thread's time is the painting of sixty frames per second for this test.
+    expect(parts.reduce((sum, ms) => sum + ms, 0)).toBeLessThan(16.7);
+    expect(updates * 1e3).toBeGreaterThan(7 * measured.ms);
+  } finally {
+    await host.stop();
+    await until("the links are empty", async () => {
+      await shell(names.map((name) => `linkctl link remove ${name} >&2 2>&1 || true`).join("\n"));
+      return (await json("link", "list")).links.every(({ name }: { name: string }) => !/j\d+$/.test(name));
+    });
+  }
+});
+
+test("first_paint_takes_less_than_a_second", async () => {
+  const page = await browser.open("#/links");
+  const times: number[] = [];
+  for (let i = 0; i < 3; i++) {
+    await page.reload();
+    await page.waitForSelector(".banner[role=status] time");
+    times.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? Number.NaN));
+  }
+  console.log(`first contentful paint: ${times.map((ms) => ms.toFixed(0)).join(", ")} ms`);
+  // The least of three, for this machine may be busy with something else.
+  expect(Math.min(...times)).toBeLessThan(1_000);
+});
+
+test.runIf(LONG)("rain_fade_runs_to_its_end_and_every_step_is_shown", { timeout: 400_000 }, async () => {
+  const page = await browser.open("#/scenario");
+  await page.getByLabel("Open").selectOption("rain-fade");
+  await page.getByRole("button", { name: "Play rain-fade" }).click();
+  await page.waitForSelector('[data-phase="finished"]', { timeout: 330_000 });
+  const state = await json("scenario", "status");
+  expect(await page.locator("[data-phase]").getAttribute("data-steps")).toBe(String(state.steps_done));
+});
+
+test("pages_had_no_errors_and_broke_no_rule_of_the_policy", () => {
+  // Answers that are errors by intention: no session yet, and linkd's refusals.
+  const expected = /status of (401|403)|ERR_EMPTY_RESPONSE|ERR_CONNECTION|ERR_INCOMPLETE/;
+  expect(browser.errors.filter((text) => !expected.test(text))).toEqual([]);
+});
