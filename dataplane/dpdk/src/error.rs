@@ -149,16 +149,9 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// Offloads cannot be read or changed.
-    #[error("interface `{iface}`: cannot {action} offloads: {source}; {remedy}")]
-    Offload {
-        iface: String,
-        /// `read` or `disable`.
-        action: &'static str,
-        #[source]
-        source: io::Error,
-        remedy: &'static str,
-    },
+    /// An interface or its offloads cannot be read or changed.
+    #[error(transparent)]
+    Interface(#[from] interface::Error),
 }
 
 impl Error {

@@ -12,13 +12,13 @@ use crate::device::{Bus, Device};
 use crate::driver::{known_drivers, nearest_driver};
 use crate::eal::Eal;
 use crate::error::Error;
-use crate::iface::{Interface, may_open_packet_socket};
 use crate::info::PortInfo;
 use crate::mempool::Mempool;
 use crate::probe::{check_pci, find_iface, probe};
 use crate::queue::{RxQueue, TxQueue};
 use crate::spec::{PortSpec, check_name};
 use crate::started::{StartedPort, read_link};
+use interface::{Interface, may_open_packet_socket};
 
 impl PortSpec {
     /// Minimum data room of a buffer for this port, bytes, as far as known before attaching: the

@@ -12,9 +12,9 @@ use std::sync::atomic::AtomicU32;
 use crate::device::{Bus, Device};
 use crate::eal::Eal;
 use crate::error::{Error, reason};
-use crate::iface::Interface;
 use crate::sockets::PacketSockets;
 use crate::spec::{PacketRing, PortSpec};
+use interface::Interface;
 
 pub(crate) fn find_iface(port: &str, iface: &str) -> Result<Interface, Error> {
     Interface::find(iface).ok_or_else(|| Error::NoInterface {

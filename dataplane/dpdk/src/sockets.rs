@@ -16,8 +16,8 @@ use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::iface::{request, socket_ioctl};
 use crate::info::Link;
+use interface::{request, socket_ioctl};
 
 /// Duplicates of a port's packet sockets, in order of queue.
 #[derive(Debug, Default)]

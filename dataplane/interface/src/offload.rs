@@ -12,7 +12,7 @@
 use std::fmt;
 use std::io;
 
-use crate::error::Error;
+use crate::Error;
 use crate::iface::{Interface, interface_ioctl};
 
 const GSTRINGS: u32 = 0x1b;
@@ -128,7 +128,6 @@ fn kinds<'a>(features: impl Iterator<Item = &'a Feature>) -> Vec<Offload> {
 
 fn find(iface: &str) -> Result<Interface, Error> {
     Interface::find(iface).ok_or_else(|| Error::NoInterface {
-        port: iface.to_owned(),
         iface: iface.to_owned(),
         existing: Interface::existing(),
     })

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use nix::net::if_::{if_nameindex, if_nametoindex};
 
-use crate::error::Error;
+use crate::Error;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
@@ -73,7 +73,8 @@ impl Interface {
         Ok(i32::from(flags) & libc::IFF_PROMISC != 0)
     }
 
-    pub(crate) fn request(&self) -> libc::ifreq {
+    #[must_use]
+    pub fn request(&self) -> libc::ifreq {
         request(&self.name)
     }
 
@@ -81,18 +82,20 @@ impl Interface {
         &self,
         number: libc::Ioctl,
         request: &mut libc::ifreq,
-        action: &str,
+        action: &'static str,
     ) -> Result<(), Error> {
         // SAFETY: called only for requests that answer within the ifreq.
         unsafe { interface_ioctl(number, request) }.map_err(|source| Error::Io {
-            action: format!("interface `{}`: cannot {action}", self.name),
+            iface: self.name.clone(),
+            action,
             source,
         })
     }
 }
 
 /// A zeroed `ifreq` with `name`, truncated if too long.
-pub(crate) fn request(name: &str) -> libc::ifreq {
+#[must_use]
+pub fn request(name: &str) -> libc::ifreq {
     // SAFETY: ifreq is a C struct of integers and a union of plain data; zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let text = name.bytes().take(libc::IFNAMSIZ - 1);
@@ -107,10 +110,7 @@ pub(crate) fn request(name: &str) -> libc::ifreq {
 /// # Safety
 /// If the ioctl follows the data pointer in `request`, it points to memory of the size and content
 /// that the ioctl requires.
-pub(crate) unsafe fn interface_ioctl(
-    number: libc::Ioctl,
-    request: &mut libc::ifreq,
-) -> io::Result<()> {
+pub unsafe fn interface_ioctl(number: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
@@ -126,7 +126,7 @@ pub(crate) unsafe fn interface_ioctl(
 ///
 /// # Safety
 /// As for [`interface_ioctl`].
-pub(crate) unsafe fn socket_ioctl(
+pub unsafe fn socket_ioctl(
     socket: &OwnedFd,
     number: libc::Ioctl,
     request: &mut libc::ifreq,
@@ -137,8 +137,9 @@ pub(crate) unsafe fn socket_ioctl(
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Fails with `EPERM` where the process may not open packet sockets.
-pub(crate) fn may_open_packet_socket() -> io::Result<()> {
+/// # Errors
+/// `EPERM` where the process may not open packet sockets.
+pub fn may_open_packet_socket() -> io::Result<()> {
     // SAFETY: takes no pointers. Protocol 0: the socket receives nothing.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
