@@ -66,12 +66,21 @@ impl CertificateArgs {
     }
 }
 
+/// The certificate of the run since the last mark.
+pub async fn found(
+    connection: &Connection,
+    limits: &Limits,
+    mark: bool,
+) -> Result<Certificate, Failure> {
+    let request = pb::GetStatsRequest { mark };
+    let stats = connection.call(|mut c| async move { c.get_stats(request).await }).await?;
+    Certificate::new(&Snapshot::from(stats), limits)
+        .map_err(|error| Failure::failed("unimplemented", error.to_string()))
+}
+
 pub async fn run(context: &Context, args: &CertificateArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
-    let request = pb::GetStatsRequest { mark: args.mark };
-    let stats = connection.call(|mut c| async move { c.get_stats(request).await }).await?;
-    let certificate = Certificate::new(&Snapshot::from(stats), &args.limits())
-        .map_err(|error| Failure::failed("unimplemented", error.to_string()))?;
+    let certificate = found(&connection, &args.limits(), args.mark).await?;
     match context.output {
         Output::Text => output::text(&text(&certificate))?,
         Output::Json => output::json(&certificate)?,
@@ -86,7 +95,7 @@ pub async fn run(context: &Context, args: &CertificateArgs) -> Result<(), Failur
     }
 }
 
-fn text(certificate: &Certificate) -> String {
+pub fn text(certificate: &Certificate) -> String {
     let Certificate { span, until_ns, until_utc, generation, changes, .. } = certificate;
     let utc = |utc: &Option<String>| utc.clone().unwrap_or_else(|| "an unknown time".into());
     let length = instant::seconds(until_ns.saturating_sub(span.since_ns));

@@ -5,7 +5,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::{
     appliance, capture, certificate, clients, completion, doctor, envelope, events, fit, lease,
-    link, man, pki, probe, profile, scenario, set, show, stats, switch, top, traces, verify, web,
+    link, man, pki, probe, profile, run, scenario, set, show, stats, switch, top, traces, verify,
+    web,
 };
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
@@ -88,6 +89,9 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a command behind a link of its own, without root
+    #[command(after_help = run::EXAMPLES)]
+    Run(Box<run::RunArgs>),
     /// Change the link; says from which instant the change is in force
     #[command(after_help = set::EXAMPLES, arg_required_else_help = true)]
     Set {
@@ -227,6 +231,7 @@ mod tests {
     fn every_example_parses() {
         let linkd = [
             EXAMPLES,
+            run::EXAMPLES,
             set::EXAMPLES,
             set::PART_EXAMPLES,
             show::EXAMPLES,

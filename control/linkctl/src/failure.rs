@@ -190,6 +190,27 @@ impl Failure {
         self
     }
 
+    /// The same with another exit code.
+    pub fn with_exit(mut self, exit: u8) -> Self {
+        if let Self::Told(report) = &mut self {
+            report.exit = exit;
+        }
+        self
+    }
+
+    /// Whether a link was refused for lack of memory or time.
+    pub fn is_outside_envelope(&self) -> bool {
+        matches!(self, Self::Told(report) if !report.details.is_empty())
+    }
+
+    /// The same without hints.
+    pub fn without_hints(mut self) -> Self {
+        if let Self::Told(report) = &mut self {
+            report.hints.clear();
+        }
+        self
+    }
+
     pub fn message(&self) -> &str {
         match self {
             Self::Told(report) => &report.message,

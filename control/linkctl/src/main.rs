@@ -29,6 +29,7 @@ mod output;
 mod pki;
 mod probe;
 mod profile;
+mod run;
 mod scenario;
 mod set;
 mod show;
@@ -51,6 +52,9 @@ use failure::{Failure, OK, USAGE};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if let Some(code) = run::inside() {
+        return code;
+    }
     CompleteEnv::with_factory(completed).var(complete::ASKED).complete();
     let cli = match Cli::from_args(std::env::args_os()) {
         Ok(cli) => cli,
@@ -58,7 +62,7 @@ fn main() -> ExitCode {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(run(&cli)),
+        Ok(runtime) => runtime.block_on(carry_out(&cli)),
         Err(error) => Err(Failure::failed("internal", format!("cannot start: {error}"))),
     };
     match result {
@@ -72,10 +76,11 @@ fn completed() -> clap::Command {
     Cli::command().mut_arg("link", |arg| arg.add(ArgValueCompleter::new(complete::link)))
 }
 
-async fn run(cli: &Cli) -> Result<(), Failure> {
+async fn carry_out(cli: &Cli) -> Result<(), Failure> {
     let context = &cli.context;
     cli.check_links()?;
     match &cli.command {
+        Command::Run(args) => run::run(context, args).await,
         Command::Set { what } => set::run(context, what).await,
         Command::Show => show::run(context).await,
         Command::Stats(args) => stats::run(context, args).await,

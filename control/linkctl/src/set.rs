@@ -81,7 +81,7 @@ pub enum Set {
 }
 
 /// Which part of the link to change.
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum Patch {
     /// Change the rate, of each direction
     ///
@@ -287,7 +287,7 @@ fn of_round_trip(what: &Patch) -> Option<String> {
 }
 
 /// A name for linkd to know, or the profile of a file or of standard input.
-fn requested(profile: &str) -> Result<pb::set_profile_request::Profile, Failure> {
+pub fn requested(profile: &str) -> Result<pb::set_profile_request::Profile, Failure> {
     use pb::set_profile_request::Profile::{Inline, Name};
     if profile == "-" {
         let text = std::io::read_to_string(std::io::stdin().take(profile::FILE_BYTES as u64))
@@ -305,7 +305,7 @@ fn requested(profile: &str) -> Result<pb::set_profile_request::Profile, Failure>
 }
 
 /// The patch of a command.
-fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
+pub fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
     let mut pipe = pb::Pipe::default();
     let given: Vec<&str>;
     let (paths, target): (&[&str], &Target) = match what {

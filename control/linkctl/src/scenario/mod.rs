@@ -119,6 +119,21 @@ pub struct RunArgs {
     pub request_id: String,
 }
 
+/// The request to start a scenario for as long as linkd runs.
+pub fn started(scenario: &str) -> Result<pb::RunScenarioRequest, Failure> {
+    run::request(&RunArgs {
+        scenario: scenario.to_owned(),
+        seed: None,
+        dry_run: false,
+        detach: true,
+        log: None,
+        tolerate_changes: true,
+        expect_generation: None,
+        lossy: false,
+        request_id: String::new(),
+    })
+}
+
 #[derive(Serialize)]
 struct View<'a> {
     name: &'a str,

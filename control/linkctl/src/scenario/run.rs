@@ -61,7 +61,7 @@ pub async fn watch(context: &Context, log: Option<&Path>) -> Result<(), Failure>
     follower.follow(context, &connection, &state, false).await
 }
 
-fn request(args: &RunArgs) -> Result<pb::RunScenarioRequest, Failure> {
+pub fn request(args: &RunArgs) -> Result<pb::RunScenarioRequest, Failure> {
     use pb::run_scenario_request::Scenario::{Name, Toml};
     let name = &args.scenario;
     let scenario = if name.contains('/') || name.ends_with(".toml") {

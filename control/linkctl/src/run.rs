@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl run`: a command behind a link of its own, without root.
+//!
+//! Four processes: this one stays outside and talks to linkd; [`enter`] makes the namespaces;
+//! [`init`] is the first process in them and starts the programs and the command. They talk over
+//! a socket ([`message`]). See docs/adr/0079-a-command-has-its-own-link.md.
+
+mod address;
+mod enter;
+mod init;
+mod message;
+mod network;
+mod programs;
+mod session;
+mod signals;
+
+use crate::certificate;
+use crate::complete;
+use crate::connection::Connection;
+use crate::context::{Context, Output, Place};
+use crate::destination::Destination;
+use crate::failure::{CHECK, Failure};
+use crate::scenario;
+use crate::set::{self, Patch};
+use ::certificate::{Limits, Verdict};
+use clap::{Args, Parser};
+use clap_complete::engine::ArgValueCompleter;
+use profile::{format_size, parse_size};
+use proto::linkemu::v1 as pb;
+use session::{Outcome, Session};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  linkctl run --profile viasat2 -- ping -c 5 10.0.0.1
+  linkctl run --profile geo-600 -- bash              a shell; `linkctl top` works in it
+  linkctl run --profile viasat2 --serve 'iperf3 -s' -- iperf3 -c 10.0.0.1
+  linkctl run --set 'rate 20Mbit/s' --set 'delay --rtt 80ms' --set 'loss 1%' -- ./test.sh
+  linkctl run --profile viasat2 --scenario rain-fade --require-pass -- ./test.sh
+  linkctl run --profile geo-600 -- linkctl run --profile viasat2 -- ping -c 5 10.0.0.1
+  linkctl run --profile viasat2 --certificate run.txt --capture run.pcapng -- ./test.sh
+
+The command is on the client's side of the link: 10.0.0.2 and fd00::2. On the other side is a host,
+10.0.0.1 and fd00::1 ($LINKEMU_FAR), that answers pings and runs --serve. There is no way
+to other networks: nor to this machine's own, nor to its loopback. Files, terminal and user are those of
+the caller. The command may change its own network (ip, tc, tcpdump). `sudo` does not work in it.
+
+It needs no root: user namespaces have to be permitted (docs/run.md). linkctl in the command finds
+the link by LINKEMU_SOCKET. Within another run, packets pass the outer link too.
+
+Exit code: the command's, or 128 and the number of the signal that ended it, 126 if it cannot be
+executed, 127 if it is not found; 125 if the link could not be set up; with --require-pass, 4 if
+the command succeeded and the certificate fails.";
+
+/// If the link could not be set up, as of `timeout` and `docker run`.
+const NOT_SET_UP: u8 = 125;
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// A profile's name, or a file: with a '/' in it, or ending in .toml
+    #[arg(short, long, value_name = "NAME|FILE", default_value = "transparent", add = ArgValueCompleter::new(complete::profile))]
+    profile: String,
+    /// Seed of all random processes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// A change of the profile, in the words of `linkctl set`; may be given again
+    #[arg(long = "set", value_name = "CHANGE", value_parser = change)]
+    changes: Vec<Patch>,
+    /// A scenario that begins with the command: its name, or a file
+    #[arg(long, value_name = "NAME|FILE", add = ArgValueCompleter::new(complete::scenario))]
+    scenario: Option<String>,
+    /// Run this shell command on the far host, from before the command until its end
+    #[arg(long = "serve", value_name = "COMMAND")]
+    serve: Option<String>,
+    /// Write the packets to this file in pcapng, which must not be there (linkctl capture)
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+    /// Write the certificate to this file, and not to standard error
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// Print a certificate only if it fails
+    #[arg(short, long)]
+    quiet: bool,
+    /// Exit with 4 if the certificate fails although the command succeeded
+    #[arg(long)]
+    require_pass: bool,
+    /// Be root in the command, as far as its network is concerned
+    #[arg(long)]
+    root: bool,
+    /// Memory for packets in the link; it is taken as it is used
+    ///
+    /// Without it, 2 GiB, or three quarters of the available memory if that is less.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+    /// Find linkd-dataplane and linkd here; without it, beside linkctl and in PATH
+    #[arg(long, value_name = "DIR")]
+    bin_dir: Option<PathBuf>,
+    /// The command, and its arguments
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<OsString>,
+}
+
+/// A change in the words of `linkctl set`.
+#[derive(Debug, Parser)]
+#[command(name = "--set", no_binary_name = true, disable_help_flag = true)]
+struct Change {
+    #[command(subcommand)]
+    patch: Patch,
+}
+
+fn change(text: &str) -> Result<Patch, String> {
+    let words = shlex::split(text).ok_or("a quotation mark is not closed")?;
+    let parsed = Change::try_parse_from(words).map_err(|error| {
+        let text = error.render().to_string();
+        let message = text.split("\n\n").next().unwrap_or_default().trim();
+        let message = message.strip_prefix("error: ").unwrap_or(message);
+        format!("{message}; see `linkctl help set`")
+    })?;
+    Ok(parsed.patch)
+}
+
+/// The processes inside, by the name that the program was started as.
+pub fn inside() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    let name = arguments.next()?;
+    match name.to_str()? {
+        enter::ENTER => Some(enter::main(arguments)),
+        enter::INIT => Some(init::main(arguments)),
+        _ => None,
+    }
+}
+
+/// Runs the command; the failure has its exit code.
+pub async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
+    let outcome = attempt(context, args).await;
+    let outcome = outcome.map_err(|failure| failure.with_exit(NOT_SET_UP))?;
+    match outcome {
+        Outcome::Ended { status: 0, passed: false } if args.require_pass => {
+            Err(Failure::Command(CHECK))
+        }
+        Outcome::Ended { status: 0, .. } => Ok(()),
+        Outcome::Ended { status, .. } | Outcome::Interrupted(status) => {
+            Err(Failure::Command(status))
+        }
+    }
+}
+
+async fn attempt(context: &Context, args: &RunArgs) -> Result<Outcome, Failure> {
+    let destination = match &args.certificate {
+        Some(path) => Some(Destination::new("--certificate", path, &[])?),
+        None => None,
+    };
+    let profile = set::requested(&args.profile)?;
+    let mut session = Session::new(args).await?;
+    let begun = match session.begin().await? {
+        Some(status) => return Ok(session.end(Outcome::Interrupted(status)).await),
+        None => Context { linkd: Place::at(&session.socket()), lease: None, ..context.clone() },
+    };
+    let ready = tokio::select! {
+        ready = prepare(&begun, args, profile) => ready.map_err(|failure| failed(failure, args)),
+        ended = session.interrupted() => match ended {
+            Ok(status) => return Ok(session.end(Outcome::Interrupted(status)).await),
+            Err(failure) => Err(failure),
+        },
+    };
+    let connection = match ready {
+        Ok(connection) => connection,
+        Err(failure) => {
+            session.end(Outcome::Interrupted(NOT_SET_UP)).await;
+            return Err(failure);
+        }
+    };
+    let capture = args.capture.as_ref().map(|path| session.capture(path)).transpose()?;
+    if let Some(name) = &args.scenario {
+        let request = scenario::started(name)?;
+        connection.answer(connection.scenarios().run_scenario(request)).await?;
+    }
+    let status = session.command().await?;
+    if let Some(capture) = capture {
+        capture.end().await;
+    }
+    let found = certificate::found(&connection, &Limits::default(), false).await;
+    let passed = match &found {
+        Ok(found) => {
+            let passed = found.verdict == Verdict::Pass;
+            let text = match context.output {
+                Output::Text => certificate::text(found),
+                Output::Json => serde_json::to_string(found).unwrap_or_default() + "\n",
+            };
+            match &destination {
+                Some(destination) => destination.write(&text)?,
+                None if args.quiet && passed => {}
+                None => eprintln!("{}", text.trim_end()),
+            }
+            passed
+        }
+        Err(failure) => {
+            eprintln!("linkctl run: no certificate: {}", failure.message());
+            false
+        }
+    };
+    Ok(session.end(Outcome::Ended { status, passed }).await)
+}
+
+/// Sets the link and starts the run of the certificate.
+async fn prepare(
+    context: &Context,
+    args: &RunArgs,
+    profile: pb::set_profile_request::Profile,
+) -> Result<Connection, Failure> {
+    let connection = session::connect(context).await?;
+    let request = pb::SetClientsRequest { clients: Some(clients()), ..Default::default() };
+    connection.call(|mut c| async move { c.set_clients(request).await }).await?;
+    let request = pb::SetProfileRequest {
+        profile: Some(profile),
+        seed: Some(args.seed),
+        ..Default::default()
+    };
+    connection.call(|mut c| async move { c.set_profile(request).await }).await?;
+    for patch in &args.changes {
+        let request = set::request(patch)?;
+        connection.call(|mut c| async move { c.patch_link(request).await }).await?;
+    }
+    let request = pb::GetStatsRequest { mark: true };
+    connection.call(|mut c| async move { c.get_stats(request).await }).await?;
+    Ok(connection)
+}
+
+/// The command's host is one client, whatever its addresses.
+fn clients() -> pb::Clients {
+    let client = pb::Client {
+        name: "command".into(),
+        macs: vec![network::NEAR_MAC.into()],
+        ..Default::default()
+    };
+    pb::Clients { clients: vec![client], ..Default::default() }
+}
+
+/// A link that does not fit gets the remedy of this command.
+fn failed(failure: Failure, args: &RunArgs) -> Failure {
+    if !failure.is_outside_envelope() {
+        return failure;
+    }
+    failure.without_hints().hint(format!(
+        "the link has {} for packets: --memory gives it more or less",
+        format_size(session::memory(args))
+    ))
+}
