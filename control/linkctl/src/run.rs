@@ -133,6 +133,10 @@ pub fn inside() -> Option<ExitCode> {
     match name.to_str()? {
         enter::ENTER => Some(enter::main(arguments)),
         enter::INIT => Some(init::main(arguments)),
+        enter::CAPTURE => {
+            enter::prepare(enter::CAPTURE);
+            None
+        }
         _ => None,
     }
 }

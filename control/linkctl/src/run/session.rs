@@ -27,6 +27,8 @@ use tokio::process::Child;
 const DIRECTORY_BYTES: usize = 80;
 /// Longest time from the start of the programs until linkd answers.
 const START: Duration = Duration::from_secs(30);
+/// Longest time until a capture has written its file.
+const END: Duration = Duration::from_secs(10);
 /// Time between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(10);
 /// Time after which a slow start is reported.
@@ -198,7 +200,12 @@ impl Session {
     pub fn capture(&self, path: &Path) -> Result<Capture, Failure> {
         let failed = |e: std::io::Error| Failure::failed("io", format!("cannot capture: {e}"));
         let mut command = Command::new(env::current_exe().map_err(failed)?);
-        command.arg("--socket").arg(self.socket()).args(["capture", "--snaplen", "10224B", "-w"]);
+        command.arg0(enter::CAPTURE).arg("--socket").arg(self.socket()).args([
+            "capture",
+            "--snaplen",
+            "10224B",
+            "-w",
+        ]);
         command.arg(path).process_group(0).stdin(Stdio::null()).stdout(Stdio::null());
         Ok(Capture(tokio::process::Command::from(command).spawn().map_err(failed)?))
     }
@@ -231,7 +238,10 @@ impl Capture {
             let pid = Pid::from_raw(pid.cast_signed());
             let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
         }
-        let _ = self.0.wait().await;
+        if tokio::time::timeout(END, self.0.wait()).await.is_err() {
+            eprintln!("linkctl run: the capture did not end in time: its file may be incomplete");
+            let _ = self.0.kill().await;
+        }
     }
 }
 
