@@ -120,8 +120,7 @@ fn refused(setup: &Setup, what: &str, errno: Errno) -> String {
         "user namespaces are only for root: as root, `sysctl kernel.unprivileged_userns_clone=1`"
     } else if is("kernel/apparmor_restrict_unprivileged_userns", "1") {
         "AppArmor restricts user namespaces (Ubuntu 23.10 and later): as root, \
-         `sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or install the package of \
-         linkemu, which has a profile for linkctl"
+         `sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
     } else if errno == Errno::ENOSPC || errno == Errno::EUSERS {
         "there are too many namespaces (user.max_user_namespaces, user.max_net_namespaces), or they \
          are nested too deeply: end some"

@@ -87,6 +87,8 @@ async fn serve(
     let mut ends = signal(SignalKind::child()).map_err(|e| format!("cannot wait: {e}"))?;
     // Not permitted where parts of /proc are hidden; then it shows the processes outside.
     let _ = mount(Some("proc"), "/proc", Some("proc"), hidden(), None::<&str>);
+    // Before the link around this one adds an interface, which takes over the settings.
+    network::prepare_host(setup.inner_gid())?;
     reports.send(&Report::Entered).await;
     let mut programs = Programs::default();
     let mut near = None;
@@ -203,7 +205,6 @@ fn switch(network: impl AsFd) -> Result<(), String> {
 /// Sets up the hosts and starts all but the command. Returns the near host's network namespace.
 async fn begin(setup: &Setup, place: &Place, programs: &mut Programs) -> Result<File, String> {
     let far = current()?;
-    network::prepare_host(setup.inner_gid())?;
     let near = another()?;
     network::prepare_host(setup.inner_gid())?;
     let emulator = another()?;
