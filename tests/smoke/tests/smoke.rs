@@ -105,6 +105,11 @@ const TESTS: &[Test] = tests! {
     Once RealTime Programs metrics::scrape_matches_linkctl_and_resets_nothing,
     Once RealTime Programs tutorial::commands_run_as_documented,
     Once Patient Programs tutorial::failed_start_is_rolled_back,
+    Once RealTime Programs run::ordinary_user_pings_through_satellite_link,
+    Once Patient Programs run::exit_status_is_that_of_command,
+    Once RealTime Programs run::nested_runs_add_their_delays,
+    Once RealTime Programs run::killed_run_leaves_nothing,
+    Both RealTime Programs run::certificates_of_simultaneous_runs_are_true,
     Once RealTime Programs void::stopped_emulator_on_idle_machine_fails,
 };
 

@@ -27,6 +27,7 @@ pub mod refusal;
 pub mod rest;
 pub mod restart;
 pub mod rules;
+pub mod run;
 pub mod scenario;
 pub mod stages;
 pub mod throughput;

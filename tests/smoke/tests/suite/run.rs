@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkctl run`, as an ordinary user: a command behind a link of its own.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use nix::sys::signal::Signal;
+use smoke::binaries::Binaries;
+use smoke::cpus::Cpus;
+use smoke::ping::Pings;
+use smoke::process::{Outcome, Process, words};
+use smoke::suite::{Certain, Form};
+use smoke::wait;
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Longest time until the first packet.
+const START: Duration = Duration::from_secs(5);
+/// An id that no user of this machine has.
+const USER: u32 = 12_345;
+const FAR: &str = "10.0.0.1";
+
+/// The programs in a directory that the user can read; elsewhere they may be below a home directory.
+/// The directories of runs are made in it.
+struct User {
+    folder: TempDir,
+}
+
+impl User {
+    fn new() -> anyhow::Result<Self> {
+        let found = Binaries::find().map_err(|lack| anyhow::anyhow!("{lack}"))?;
+        let folder = tempfile::Builder::new().prefix("lemu-run-").tempdir()?;
+        for program in [&found.linkctl, &found.linkd, &found.dataplane] {
+            fs::copy(program, folder.path().join(program.file_name().unwrap_or_default()))?;
+        }
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;
+        Ok(Self { folder })
+    }
+
+    fn linkctl(&self) -> String {
+        self.folder.path().join("linkctl").display().to_string()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let user = USER.to_string();
+        let mut command = words(&["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"]);
+        command.arg(self.linkctl()).args(["-o", "json", "run"]).args(arguments);
+        command.env("TMPDIR", self.folder.path()).env_remove("XDG_RUNTIME_DIR");
+        command.current_dir(self.folder.path());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> anyhow::Result<Outcome> {
+        Ok(Process::spawn(self.command(arguments))?.finish(LIMIT)?)
+    }
+
+    /// Directories of runs.
+    fn directories(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.folder.path()).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    }
+
+    /// Waits until there is neither a process of the user nor a directory.
+    fn wait_until_nothing_is_left(&self) -> anyhow::Result<()> {
+        wait::until("nothing of the run is left", Duration::from_secs(10), || {
+            Ok((processes().is_empty() && self.directories().is_empty()).then_some(()))
+        })
+        .with_context(|| format!("left: {:?} {:?}", processes(), self.directories()))
+    }
+}
+
+/// Processes of the user.
+fn processes() -> Vec<PathBuf> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_process = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit))
+    };
+    entries
+        .filter(is_process)
+        .filter(|path| fs::metadata(path).is_ok_and(|it| it.uid() == USER))
+        .filter(|path| fs::read_link(path.join("exe")).is_ok())
+        .collect()
+}
+
+fn verdict(certificate: &str) -> anyhow::Result<String> {
+    let line = certificate.lines().find(|line| line.starts_with('{'));
+    let line = line.with_context(|| format!("no certificate in {certificate:?}"))?;
+    let value: serde_json::Value = serde_json::from_str(line)?;
+    Ok(value["verdict"].as_str().unwrap_or_default().to_owned())
+}
+
+pub fn ordinary_user_pings_through_satellite_link(_: &Cpus) -> anyhow::Result<()> {
+    let user = User::new()?;
+    let begun = Instant::now();
+    let outcome = user.run(&["--profile", "geo-600", "--", "ping", "-D", "-n", "-c", "1", FAR])?;
+    let took = begun.elapsed();
+    ensure!(outcome.code() == 0, "{outcome:?}");
+    let pings = Pings::read(&outcome.stdout, 1)?;
+    ensure!(pings.share_within(600.0, 620.0) == 1.0, "{}", outcome.stdout);
+    ensure!(took < START + Duration::from_millis(620), "{took:?}");
+    verdict(&outcome.stderr)?;
+    user.wait_until_nothing_is_left()
+}
+
+pub fn exit_status_is_that_of_command(_: &Cpus) -> anyhow::Result<()> {
+    let user = User::new()?;
+    let not_executable = user.folder.path().join("text");
+    fs::write(&not_executable, "text")?;
+    let not_executable = not_executable.display().to_string();
+    #[rustfmt::skip]
+    let cases: &[(&[&str], i32)] = &[
+        (&["--", "sh", "-c", "test $(id -u) = 12345 && exit 7"], 7),
+        (&["--", "sh", "-c", "kill -KILL $$"], 137),
+        (&["--", "no-such-program"], 127),
+        (&["--", &not_executable], 126),
+        (&["--profile", "no-such-profile", "--", "true"], 125),
+        (&["--require-pass", "--", "true"], 4),
+    ];
+    for (arguments, status) in cases {
+        let outcome = user.run(arguments)?;
+        ensure!(outcome.code() == *status, "{arguments:?}: not {status}: {outcome:?}");
+    }
+    let mut run = Process::spawn(user.command(&["--", "sleep", "60"]))?;
+    wait::until("the command", LIMIT, || Ok(command_runs("sleep").then_some(())))?;
+    run.signal(Signal::SIGTERM);
+    ensure!(run.finish(LIMIT)?.code() == 143, "SIGTERM");
+    user.wait_until_nothing_is_left()
+}
+
+/// Whether a process of the user has this name.
+fn command_runs(name: &str) -> bool {
+    let is = |path: &PathBuf| {
+        fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    processes().iter().any(is)
+}
+
+pub fn nested_runs_add_their_delays(_: &Cpus) -> anyhow::Result<()> {
+    let user = User::new()?;
+    let linkctl = user.linkctl();
+    let outcome = user.run(&[
+        "--set",
+        "delay 100ms",
+        "--",
+        &linkctl,
+        "run",
+        "--set",
+        "delay 50ms",
+        "--",
+        "sh",
+        "-c",
+        "ping -n -c 3 -i 0.2 10.0.0.1 && ping -n -c 1 fd00::1",
+    ])?;
+    ensure!(outcome.code() == 0, "{outcome:?}");
+    let times: Vec<f64> = outcome
+        .stdout
+        .split("time=")
+        .skip(1)
+        .filter_map(|text| text.split(' ').next()?.parse().ok())
+        .collect();
+    ensure!(times.len() == 4 && times.iter().all(|ms| (300.0..320.0).contains(ms)), "{times:?}");
+    user.wait_until_nothing_is_left()
+}
+
+pub fn killed_run_leaves_nothing(_: &Cpus) -> anyhow::Result<()> {
+    let user = User::new()?;
+    let mut run = Process::spawn(user.command(&["--", "sleep", "60"]))?;
+    wait::until("the command", LIMIT, || Ok(command_runs("sleep").then_some(())))?;
+    ensure!(user.directories().len() == 1, "{:?}", user.directories());
+    run.kill()?;
+    user.wait_until_nothing_is_left()
+}
+
+/// A run that passes has lost no ping: the link has no losses.
+pub fn certificates_of_simultaneous_runs_are_true(_: &Cpus, form: Form) -> anyhow::Result<()> {
+    let (runs, pings) = match form {
+        Form::Short => (4, 10),
+        Form::Long => (20, 100),
+    };
+    let user = User::new()?;
+    let count = pings.to_string();
+    let arguments = [
+        "--set",
+        "delay 100ms",
+        "--",
+        "ping",
+        "-D",
+        "-n",
+        "-c",
+        &count,
+        "-i",
+        "0.2",
+        "-W",
+        "5",
+        FAR,
+    ];
+    let started: Vec<_> =
+        (0..runs).map(|_| Process::spawn(user.command(&arguments))).collect::<Result<_, _>>()?;
+    let mut passed = 0;
+    for run in started {
+        let outcome = run.finish(LIMIT)?;
+        let lost = Pings::read(&outcome.stdout, pings)?.lost();
+        if verdict(&outcome.stderr)? == "pass" {
+            passed += 1;
+            if lost > 0 {
+                return Err(
+                    Certain(format!("{lost} pings lost, certificate passes: {outcome:?}")).into()
+                );
+            }
+        }
+    }
+    ensure!(passed > 0, "none of {runs} certificates passed");
+    user.wait_until_nothing_is_left()
+}
