@@ -92,6 +92,7 @@ struct Interface {
 pub struct Writer<W: Write> {
     out: Option<BufWriter<W>>,
     file: Option<PcapNgWriter<BufWriter<W>>>,
+    application: &'static str,
     start: Option<pb::CaptureStart>,
     interfaces: Vec<Interface>,
     counts: [Counts; 2],
@@ -101,9 +102,10 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the header of an empty file.
-    pub fn new(out: W) -> Self {
+    /// A file that names the application that wrote it.
+    pub fn new(out: W, application: &'static str) -> Self {
         Self {
+            application,
             out: Some(BufWriter::new(out)),
             file: None,
             start: None,
@@ -139,12 +141,11 @@ impl<W: Write> Writer<W> {
             "linkemu: profile {profile}, generation {generation}; began at {time_ns} ns of the \
              dataplane's clock"
         );
-        let application = concat!("linkemu ", env!("CARGO_PKG_VERSION"));
         let section = SectionHeaderBlock {
             endianness: Endianness::Big,
             options: vec![
                 SectionHeaderOption::Comment(Cow::Owned(comment)),
-                SectionHeaderOption::UserApplication(Cow::Borrowed(application)),
+                SectionHeaderOption::UserApplication(Cow::Borrowed(self.application)),
             ],
             ..SectionHeaderBlock::default()
         };

@@ -61,7 +61,7 @@ impl Order {
     }
 
     /// The next copy, if none that is earlier can come, or too many wait.
-    pub fn next(&mut self) -> Option<Packet> {
+    pub fn ready(&mut self) -> Option<Packet> {
         let first = self.waiting.peek()?;
         let waits = first.copy.time_ns.saturating_add(LATE) > self.now;
         if waits && self.waiting.len() <= HELD && self.bytes <= BYTES {
@@ -97,7 +97,7 @@ mod tests {
         let mut order = Order::default();
         order.take(chunk(LATE, &[7, 3, 7, 0]));
         let times = |order: &mut Order| {
-            let next = std::iter::from_fn(|| order.next());
+            let next = std::iter::from_fn(|| order.ready());
             next.map(|p| (p.copy.time_ns, p.copy.number)).collect::<Vec<_>>()
         };
         assert_eq!(times(&mut order), [(0, 3)]);
@@ -112,7 +112,7 @@ mod tests {
         let mut order = Order::default();
         let times: Vec<u64> = (0..HELD as u64 + 3).map(|n| u64::MAX - n).collect();
         order.take(chunk(0, &times));
-        assert_eq!(std::iter::from_fn(|| order.next()).count(), 3);
+        assert_eq!(std::iter::from_fn(|| order.ready()).count(), 3);
         assert_eq!(order.waiting.len() as u64, HELD as u64);
     }
 }

@@ -148,7 +148,7 @@ pub async fn run(context: &Context, args: &CaptureArgs) -> Result<(), Failure> {
         let _ = fs::remove_file(path);
     }
     let chunks = chunks?;
-    let writer = Writer::new(out);
+    let writer = Writer::new(out, concat!("linkctl ", env!("CARGO_PKG_VERSION")));
     let mut capture = Capture {
         writer,
         order: Order::default(),
@@ -216,7 +216,7 @@ impl Capture<'_> {
             }
             self.writer.note(&chunk);
             self.order.take(chunk);
-            while let Some(packet) = self.order.next() {
+            while let Some(packet) = self.order.ready() {
                 self.writer.packet(&packet)?;
             }
             self.writer.flush()?;

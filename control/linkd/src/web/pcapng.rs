@@ -53,7 +53,10 @@ impl File {
     /// Of a capture of a direction; unspecified: of both.
     pub fn new(body: Body, direction: pb::Direction) -> Self {
         let out = Out::default();
-        let (writer, order) = (Writer::new(out.clone()), Order::default());
+        let (writer, order) = (
+            Writer::new(out.clone(), concat!("linkd ", env!("CARGO_PKG_VERSION"))),
+            Order::default(),
+        );
         Self { body, rest: Bytes::new(), out, writer, order, direction, is_over: false }
     }
 
@@ -74,7 +77,7 @@ impl File {
         }
         self.writer.note(&chunk);
         self.order.take(chunk);
-        while let Some(packet) = self.order.next() {
+        while let Some(packet) = self.order.ready() {
             self.writer.packet(&packet)?;
         }
         self.writer.flush()
