@@ -218,7 +218,8 @@ mod tests {
     use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
-        let words = std::iter::once("linkctl").chain(line.split_whitespace());
+        let words = shlex::split(line).expect("the quotation marks are closed");
+        let words = std::iter::once("linkctl".to_owned()).chain(words);
         Cli::from_args(words.map(OsString::from))
     }
 
