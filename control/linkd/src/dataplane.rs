@@ -254,7 +254,7 @@ impl Dataplane {
     /// Makes a change. Not tried again, because the dataplane may have made it.
     pub async fn apply(&self, request: dp::ApplyRequest) -> Result<dp::ApplyResponse, Status> {
         let call = |mut c: Client, request| async move { c.apply(request).await };
-        self.change(self.controlling(request, call)).await
+        self.change(Box::pin(self.controlling(request, call))).await
     }
 
     /// Makes changes of several links, or none. Not tried again.
@@ -264,7 +264,7 @@ impl Dataplane {
     ) -> Result<Vec<dp::ApplyResponse>, Status> {
         let call = |mut c: Client, request| async move { c.apply_links(request).await };
         let request = dp::ApplyLinksRequest { links };
-        Ok(self.change(self.controlling(request, call)).await?.links)
+        Ok(self.change(Box::pin(self.controlling(request, call))).await?.links)
     }
 
     /// The answer to a change, within its deadline.

@@ -290,7 +290,7 @@ impl Server {
                 keeper::watch_state(&control),
                 control.read_all(),
                 control.dataplane().control(&name),
-                follow(&followed, &published),
+                Box::pin(follow(&followed, &published)),
                 saver.run(),
                 history.run(&links),
             )

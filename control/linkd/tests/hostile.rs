@@ -179,8 +179,10 @@ fn pipe() -> BoxedStrategy<pb::Pipe> {
         |(step_ns, delays_ns, losses)| pb::PathTrace { step_ns, delays_ns, losses, begin_ns: 0 },
     );
     let rate = (rate, varies(), option::of(path));
-    let parts = (rate, any::<i32>(), losses(), option::of(queue()), vec(outage(), 0..20));
-    (parts, option::of(fade), option::of(delay))
+    let rate = rate.boxed();
+    let parts =
+        (rate, any::<i32>(), losses().boxed(), option::of(queue().boxed()), vec(outage(), 0..20));
+    (parts.boxed(), option::of(fade), option::of(delay.boxed()))
         .prop_map(|((rate, overhead_bytes, losses, queue, outages), fade, delay)| {
             let ((rate_bps, rate_trace), (capacity, reconfiguration), path_trace) = rate;
             pb::Pipe {
@@ -342,7 +344,7 @@ async fn no_request_makes_linkd_panic() {
             let answer = match request {
                 Request::Clients(named) => {
                     let sent = named.clients.clone();
-                    let answer = lab.client.set_clients(*named).await;
+                    let answer = Box::pin(lab.client.set_clients(*named)).await;
                     if answer.is_ok() {
                         named_taken += 1;
                         let kept = lab.fake.state().plan.clone().unwrap().clients;
@@ -350,8 +352,8 @@ async fn no_request_makes_linkd_panic() {
                     }
                     answer
                 }
-                Request::Patch(patch) => lab.client.patch_link(*patch).await,
-                Request::Set(set) => lab.client.set_profile(*set).await,
+                Request::Patch(patch) => Box::pin(lab.client.patch_link(*patch)).await,
+                Request::Set(set) => Box::pin(lab.client.set_profile(*set)).await,
             };
             match answer {
                 Ok(change) => {
