@@ -7,7 +7,8 @@
 #
 # Shows progress per suite and the output of failed tests; the whole output of each suite goes to
 # build/test/SUITE.log. The last lines are a table with the time and the counts of each suite, which
-# build/test/summary.tsv has for machines (suite, outcome, passed, failed, void, skipped, seconds).
+# build/test/summary.tsv has for machines (suite, outcome, passed, failed, void, skipped, seconds),
+# and the names of failed tests, which build/test/failed.txt has.
 #
 # --long runs the long forms, which are ignored otherwise: see scripts/soak.sh.
 # TEST_ARGS is passed on to the test programs, for example a filter by name.
@@ -45,7 +46,7 @@ done
 
 out=build/test
 mkdir -p "$out"
-rm -f "$out"/summary.tsv
+rm -f "$out"/summary.tsv "$out"/failed.txt
 target=${CARGO_TARGET_DIR:-target}
 LINKEMU_BIN=$(realpath -m "$target/debug")
 export LINKEMU_BIN CARGO_TERM_COLOR=never
@@ -103,6 +104,12 @@ failures() {
     if [[ -n $found ]]; then echo "$found"; else tail -n 40 "$1"; fi
 }
 
+# Names of failed tests in log $1, or why its program ended.
+names() {
+    grep -hE '^test .* (\.\.\. )?FAILED$|^(FAILED|ERROR) |^not ok |(^fatal|: fatal) |overflowed its stack|\(signal: ' "$1" |
+        sort -u | head -n 20
+}
+
 # Shows the progress of suite $1 while process $2 runs.
 follow() {
     local log=$out/$1.log shown=$SECONDS
@@ -144,6 +151,7 @@ run_suite() {
         ((code == 124)) && echo "$suite: ended after its limit of $LIMIT s"
         ((failed > 0)) || failed=1
         failures "$log"
+        names "$log" | sed "s/^/$suite: /" >>"$out/failed.txt"
     elif ((passed == 0 && void == 0)); then
         outcome=skipped
     fi
@@ -194,4 +202,5 @@ awk -F'\t' -v seconds=$((SECONDS - start)) '
     { passed += $3; failed += $4; void += $5; skipped += $6 }
     END { printf "%d passed, %d failed, %d void, %d skipped in %d s\n", passed, failed, void, skipped, seconds }
 ' "$out/summary.tsv"
+[[ ! -f $out/failed.txt ]] || cat "$out/failed.txt"
 exit "$status"
