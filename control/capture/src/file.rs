@@ -7,7 +7,7 @@
 //! one offset from the dataplane's clock for the whole file: a step of the wall clock does
 //! not change the time that a packet took.
 
-use crate::order::Packet;
+use crate::order::{Order, Packet};
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
@@ -89,10 +89,14 @@ struct Interface {
     missed: u64,
 }
 
+/// Writes the chunks of a capture.
 pub struct Writer<W: Write> {
     out: Option<BufWriter<W>>,
     file: Option<PcapNgWriter<BufWriter<W>>>,
     application: &'static str,
+    /// Unspecified: both.
+    direction: pb::Direction,
+    order: Order,
     start: Option<pb::CaptureStart>,
     interfaces: Vec<Interface>,
     counts: [Counts; 2],
@@ -102,10 +106,12 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// A file that names the application that wrote it.
-    pub fn new(out: W, application: &'static str) -> Self {
+    /// A capture of `direction`; unspecified: of both. The file names `application` as its writer.
+    pub fn new(out: W, application: &'static str, direction: pb::Direction) -> Self {
         Self {
             application,
+            direction,
+            order: Order::default(),
             out: Some(BufWriter::new(out)),
             file: None,
             start: None,
@@ -129,12 +135,24 @@ impl<W: Write> Writer<W> {
         self.interfaces.iter().map(|i| i.written).sum()
     }
 
+    /// Takes a chunk, and writes and flushes the packets that no later chunk can precede.
+    ///
+    /// # Errors
+    /// If it cannot be written, or its packets are not of the capture.
+    pub fn chunk(&mut self, mut chunk: pb::CaptureChunk) -> Result<(), CaptureError> {
+        if let Some(start) = chunk.start.take() {
+            self.start(start)?;
+        }
+        self.note(&chunk);
+        self.order.take(chunk);
+        while let Some(packet) = self.order.ready() {
+            self.packet(&packet)?;
+        }
+        self.flush()
+    }
+
     /// Writes the blocks before the packets.
-    pub fn start(
-        &mut self,
-        start: pb::CaptureStart,
-        which: pb::Direction,
-    ) -> Result<(), CaptureError> {
+    fn start(&mut self, start: pb::CaptureStart) -> Result<(), CaptureError> {
         let Some(out) = self.out.take() else { return Ok(()) };
         let pb::CaptureStart { profile, generation, time_ns, snaplen, .. } = &start;
         let comment = format!(
@@ -150,7 +168,7 @@ impl<W: Write> Writer<W> {
             ..SectionHeaderBlock::default()
         };
         let mut file = PcapNgWriter::with_section_header(out, section)?;
-        let directions: &[_] = match which {
+        let directions: &[_] = match self.direction {
             pb::Direction::Forward => &[pb::Direction::Forward],
             pb::Direction::Return => &[pb::Direction::Return],
             pb::Direction::Unspecified => &[pb::Direction::Forward, pb::Direction::Return],
@@ -179,7 +197,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Remembers what a chunk says beside its packets.
-    pub fn note(&mut self, chunk: &pb::CaptureChunk) {
+    fn note(&mut self, chunk: &pb::CaptureChunk) {
         self.last_ns = self.last_ns.max(chunk.time_ns);
         for missed in &chunk.missed {
             let key = (missed.direction(), missed.point());
@@ -193,7 +211,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    pub fn packet(&mut self, packet: &Packet) -> Result<(), CaptureError> {
+    fn packet(&mut self, packet: &Packet) -> Result<(), CaptureError> {
         let Packet { copy, client, .. } = packet;
         let key = (copy.direction(), copy.point());
         let of = self.interfaces.iter().position(|i| (i.direction, i.point) == key);
@@ -235,16 +253,21 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Lets who reads along have it.
-    pub fn flush(&mut self) -> Result<(), CaptureError> {
+    fn flush(&mut self) -> Result<(), CaptureError> {
         match &mut self.file {
             Some(file) => Ok(file.get_mut().flush()?),
             None => Ok(()),
         }
     }
 
-    /// Writes the blocks after the packets.
+    /// Writes the remaining packets, and the blocks after them.
+    ///
+    /// # Errors
+    /// As [`Self::chunk`].
     pub fn end(&mut self) -> Result<(), CaptureError> {
+        while let Some(packet) = self.order.pop() {
+            self.packet(&packet)?;
+        }
         let (Some(start), Some(file)) = (&self.start, &mut self.file) else { return Ok(()) };
         let nanos = |at| u64::try_from(utc(start, at).as_nanos()).unwrap_or(u64::MAX);
         for (id, interface) in self.interfaces.iter().enumerate() {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies of packets as a pcapng file: the chunks of `linkemu.v1.Captures` are put in order of time
-//! ([`Order`]) and written ([`Writer`]).
+//! Copies of packets as a pcapng file: [`Writer`] puts the chunks of `linkemu.v1.Captures` in order of
+//! time and writes them.
 
 mod file;
 mod order;
 
 pub use file::{CaptureError, Counts, Writer};
-pub use order::{Order, Packet};

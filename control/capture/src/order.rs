@@ -67,14 +67,14 @@ impl Order {
         if waits && self.waiting.len() <= HELD && self.bytes <= BYTES {
             return None;
         }
+        self.pop()
+    }
+
+    /// The earliest of those that wait.
+    pub fn pop(&mut self) -> Option<Packet> {
         let first = self.waiting.pop()?;
         self.bytes -= first.copy.data.len();
         Some(first)
-    }
-
-    /// Those that wait, in order.
-    pub fn rest(&mut self) -> impl Iterator<Item = Packet> {
-        std::iter::from_fn(|| self.waiting.pop())
     }
 }
 
@@ -103,7 +103,10 @@ mod tests {
         assert_eq!(times(&mut order), [(0, 3)]);
         order.take(chunk(LATE + 7, &[5, 8]));
         assert_eq!(times(&mut order), [(3, 1), (5, 0), (7, 0), (7, 2)]);
-        assert_eq!(order.rest().map(|p| p.copy.time_ns).collect::<Vec<_>>(), [8]);
+        assert_eq!(
+            std::iter::from_fn(|| order.pop()).map(|p| p.copy.time_ns).collect::<Vec<_>>(),
+            [8]
+        );
         assert_eq!(order.waiting.len() as u64, 0);
     }
 

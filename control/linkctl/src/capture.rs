@@ -10,7 +10,7 @@ use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use crate::target::Direction;
-use capture::{CaptureError, Counts, Order, Writer};
+use capture::{CaptureError, Counts, Writer};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -148,17 +148,12 @@ pub async fn run(context: &Context, args: &CaptureArgs) -> Result<(), Failure> {
         let _ = fs::remove_file(path);
     }
     let chunks = chunks?;
-    let writer = Writer::new(out, concat!("linkctl ", env!("CARGO_PKG_VERSION")));
-    let mut capture = Capture {
-        writer,
-        order: Order::default(),
-        args,
-        progress: Progress::new(),
-        interrupted: false,
-    };
+    let application = concat!("linkctl ", env!("CARGO_PKG_VERSION"));
+    let writer = Writer::new(out, application, args.direction.into());
+    let mut capture = Capture { writer, progress: Progress::new(), interrupted: false };
     let result = capture.read(&connection, chunks, signals).await;
     // A whole file, whatever happened.
-    let ended = capture.end();
+    let ended = capture.writer.end();
     capture.progress.end();
     result?;
     ended?;
@@ -187,15 +182,13 @@ impl CaptureArgs {
     }
 }
 
-struct Capture<'a> {
+struct Capture {
     writer: Writer<Box<dyn Write>>,
-    order: Order,
-    args: &'a CaptureArgs,
     progress: Progress,
     interrupted: bool,
 }
 
-impl Capture<'_> {
+impl Capture {
     /// Until the end of the stream, or an interrupt.
     async fn read(
         &mut self,
@@ -210,16 +203,8 @@ impl Capture<'_> {
                 _ = interrupt.recv() => self.interrupt(),
                 _ = terminate.recv() => self.interrupt(),
             };
-            let Some(mut chunk) = chunk else { break };
-            if let Some(start) = chunk.start.take() {
-                self.writer.start(start, self.args.direction.into())?;
-            }
-            self.writer.note(&chunk);
-            self.order.take(chunk);
-            while let Some(packet) = self.order.ready() {
-                self.writer.packet(&packet)?;
-            }
-            self.writer.flush()?;
+            let Some(chunk) = chunk else { break };
+            self.writer.chunk(chunk)?;
             self.progress.show(&self.writer);
         }
         Ok(())
@@ -231,14 +216,7 @@ impl Capture<'_> {
         None
     }
 
-    fn end(&mut self) -> Result<(), Failure> {
-        for packet in self.order.rest() {
-            self.writer.packet(&packet)?;
-        }
-        Ok(self.writer.end()?)
-    }
-
-    fn summary<'b>(&'b self, file: &'b Path) -> Summary<'b> {
+    fn summary<'a>(&'a self, file: &'a Path) -> Summary<'a> {
         let [forward, back] = self.writer.counts();
         let start = self.writer.started();
         Summary {

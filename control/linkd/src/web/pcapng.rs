@@ -3,7 +3,7 @@
 //! `Accept: application/x-pcapng`.
 
 use super::json::unframe;
-use capture::{CaptureError, Order, Writer};
+use capture::{CaptureError, Writer};
 use hyper::body::{Bytes, Frame};
 use prost::Message;
 use proto::linkemu::v1 as pb;
@@ -44,8 +44,6 @@ pub(super) struct File {
     rest: Bytes,
     out: Out,
     writer: Writer<Out>,
-    order: Order,
-    direction: pb::Direction,
     is_over: bool,
 }
 
@@ -53,11 +51,9 @@ impl File {
     /// Of a capture of a direction; unspecified: of both.
     pub fn new(body: Body, direction: pb::Direction) -> Self {
         let out = Out::default();
-        let (writer, order) = (
-            Writer::new(out.clone(), concat!("linkd ", env!("CARGO_PKG_VERSION"))),
-            Order::default(),
-        );
-        Self { body, rest: Bytes::new(), out, writer, order, direction, is_over: false }
+        let application = concat!("linkd ", env!("CARGO_PKG_VERSION"));
+        let writer = Writer::new(out.clone(), application, direction);
+        Self { body, rest: Bytes::new(), out, writer, is_over: false }
     }
 
     fn take(&mut self, bytes: Bytes) -> Result<(), Status> {
@@ -66,28 +62,13 @@ impl File {
         while let Some(message) = unframe(&mut self.rest) {
             let chunk = pb::CaptureChunk::decode(message)
                 .map_err(|error| Status::internal(format!("a chunk of the capture: {error}")))?;
-            self.chunk(chunk).map_err(failed)?;
+            self.writer.chunk(chunk).map_err(failed)?;
         }
         Ok(())
     }
 
-    fn chunk(&mut self, mut chunk: pb::CaptureChunk) -> Result<(), CaptureError> {
-        if let Some(start) = chunk.start.take() {
-            self.writer.start(start, self.direction)?;
-        }
-        self.writer.note(&chunk);
-        self.order.take(chunk);
-        while let Some(packet) = self.order.ready() {
-            self.writer.packet(&packet)?;
-        }
-        self.writer.flush()
-    }
-
     fn end(&mut self) -> Result<(), CaptureError> {
         self.is_over = true;
-        for packet in self.order.rest() {
-            self.writer.packet(&packet)?;
-        }
         self.writer.end()
     }
 }
