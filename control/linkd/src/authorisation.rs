@@ -211,9 +211,14 @@ impl Authorisation {
 
     /// Writes a refusal into the audit log, and returns it.
     pub fn refuse(&self, line: Line<'_>, status: Status) -> Response<Body> {
+        self.note_refusal(line, &status);
+        status.into_http()
+    }
+
+    /// Audits that a call was refused.
+    pub fn note_refusal(&self, line: Line<'_>, status: &Status) {
         let (code, message) = (&*name(status.code()), status.message());
         self.audit.call_refused(&Line { code, message, ..line });
-        status.into_http()
     }
 }
 

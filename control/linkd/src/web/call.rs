@@ -7,6 +7,7 @@ use crate::budget::Account;
 use crate::connection::Peer;
 use crate::refusal::clip;
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::{Bytes, Frame};
 use proto::method;
 use std::convert::Infallible;
@@ -85,7 +86,13 @@ impl Calls {
         let gate = self.gate.clone();
         let call = gate.layer(self.routes.clone()).oneshot(request);
         match timeout(DEADLINE, call).await {
-            Ok(Ok(response)) => response.map(|body| Body::new(Held { body, _permits: permits })),
+            // It holds the permits until it is dropped.
+            Ok(Ok(response)) => response.map(|body| {
+                Body::new(body.map_frame(move |frame| {
+                    let _permits = &permits;
+                    frame
+                }))
+            }),
             Err(_) => Status::new(
                 Code::DeadlineExceeded,
                 format!("the request was not answered within {DEADLINE:?}"),
@@ -130,28 +137,6 @@ pub(super) fn account<B>(gate: &Authorisation, request: &Request<B>) -> Option<A
     let peer = request.extensions().get::<Peer>()?;
     let caller = peer.caller(SystemTime::now()).ok()?;
     Some(gate.account(&caller))
-}
-
-/// A body that holds permits until it ends or is dropped.
-struct Held {
-    body: Body,
-    _permits: Vec<OwnedSemaphorePermit>,
-}
-
-impl hyper::body::Body for Held {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
 }
 
 /// A body with its bytes charged until they are sent. It breaks off where they exceed the budget.

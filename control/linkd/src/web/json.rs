@@ -8,7 +8,7 @@
 //! same authorisation and services as one of gRPC.
 
 use super::call::{Calls, Metered, account};
-use super::pcapng::{File, METHOD, PCAPNG};
+use super::pcapng::{self, METHOD, PCAPNG};
 use super::site::{JSON, http_status, said};
 use crate::audit::Line;
 use crate::authorisation::{method_of, name};
@@ -19,22 +19,21 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, TE,
 };
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Buf, Bytes, Frame};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited, StreamBody};
+use hyper::body::{Bytes, Frame};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use serde::de::DeserializeSeed;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::LazyLock;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::timeout;
+use tokio_stream::StreamExt;
 use tonic::body::Body;
-use tonic::{Code, Status};
+use tonic::codec::{DecodeBuf, Decoder};
+use tonic::{Status, Streaming};
 use tonic_types::pb as rpc;
 
 /// Largest body of a request.
@@ -95,14 +94,13 @@ impl Calls {
         let output = method.output();
         let answer = if is_file {
             let direction = pb::Direction::try_from(direction).unwrap_or_default();
-            let body = File::new(answer.into_body(), direction);
+            let body = pcapng::file(answer.into_body(), direction);
             let name = HeaderValue::from_static("attachment; filename=\"linkemu.pcapng\"");
-            let mut file = with_type(said(StatusCode::OK, Body::new(body)), PCAPNG);
+            let mut file = with_type(said(StatusCode::OK, body), PCAPNG);
             file.headers_mut().insert(CONTENT_DISPOSITION, name);
             file
         } else if method.is_server_streaming() {
-            let body = Lines::new(answer.into_body(), output);
-            with_type(said(StatusCode::OK, Body::new(body)), LINES)
+            with_type(said(StatusCode::OK, lines(answer.into_body(), output)), LINES)
         } else {
             match unary(answer.into_body(), output).await {
                 Ok(text) => with_type(said(StatusCode::OK, Body::new(Full::new(text))), JSON),
@@ -153,103 +151,50 @@ fn framed(message: DynamicMessage) -> Bytes {
     bytes.into()
 }
 
-fn text(kind: &MessageDescriptor, message: &[u8]) -> Result<String, Status> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Status::internal(format!("cannot write the answer as JSON: {error}"))
-    };
-    let message = DynamicMessage::decode(kind.clone(), message).map_err(|error| failed(&error))?;
-    serde_json::to_string(&message).map_err(|error| failed(&error))
-}
+/// Writes messages of a kind as JSON.
+struct Texts(MessageDescriptor);
 
-/// Takes the first message off the bytes of a gRPC body, if it is whole.
-pub(super) fn unframe(bytes: &mut Bytes) -> Option<Bytes> {
-    let [_, length @ ..] = bytes.get(..PREFIX)? else { return None };
-    let length = u32::from_be_bytes(length.try_into().ok()?) as usize;
-    bytes.get(PREFIX..PREFIX + length)?;
-    bytes.advance(PREFIX);
-    Some(bytes.split_to(length))
-}
-
-/// The only message of a gRPC body, as JSON.
-async fn unary(body: Body, kind: MessageDescriptor) -> Result<Bytes, Status> {
-    let whole = body.collect().await?;
-    let trailers = whole.trailers().and_then(Status::from_header_map);
-    match trailers {
-        Some(status) if status.code() != Code::Ok => return Err(status),
-        _ => {}
-    }
-    let mut bytes = whole.to_bytes();
-    let message = unframe(&mut bytes).ok_or_else(|| Status::internal("the answer is missing"))?;
-    Ok(text(&kind, &message)?.into())
-}
-
-/// The messages of a gRPC body as lines of JSON.
-struct Lines {
-    body: Body,
-    kind: MessageDescriptor,
-    /// The beginning of a message, rarely more.
-    rest: Bytes,
-    ready: VecDeque<Bytes>,
-    is_over: bool,
-}
-
-impl Lines {
-    fn new(body: Body, kind: MessageDescriptor) -> Self {
-        Self { body, kind, rest: Bytes::new(), ready: VecDeque::new(), is_over: false }
-    }
-
-    fn push(&mut self, line: &str) {
-        self.ready.push_back(format!("{line}\n").into());
-    }
-
-    fn fail(&mut self, status: &Status) {
-        self.push(&json!({ "error": error(status) }).to_string());
-        self.is_over = true;
-    }
-
-    fn take(&mut self, bytes: Bytes) {
-        self.rest =
-            if self.rest.is_empty() { bytes } else { [&self.rest[..], &bytes].concat().into() };
-        while let Some(message) = unframe(&mut self.rest) {
-            match text(&self.kind, &message) {
-                Ok(text) => self.push(&format!("{{\"result\":{text}}}")),
-                Err(status) => return self.fail(&status),
-            }
-        }
-    }
-}
-
-impl hyper::body::Body for Lines {
-    type Data = Bytes;
+impl Decoder for Texts {
+    type Item = String;
     type Error = Status;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        loop {
-            if let Some(line) = self.ready.pop_front() {
-                return Poll::Ready(Some(Ok(Frame::data(line))));
-            }
-            if self.is_over {
-                return Poll::Ready(None);
-            }
-            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
-                None => self.is_over = true,
-                Some(Err(status)) => self.fail(&status),
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => self.take(bytes),
-                    Err(frame) => {
-                        let status = frame.trailers_ref().and_then(Status::from_header_map);
-                        match status {
-                            Some(status) if status.code() != Code::Ok => self.fail(&status),
-                            _ => self.is_over = true,
-                        }
-                    }
-                },
-            }
-        }
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<String>, Status> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Status::internal(format!("cannot write the answer as JSON: {error}"))
+        };
+        let message = DynamicMessage::decode(self.0.clone(), message);
+        let message = message.map_err(|error| failed(&error))?;
+        serde_json::to_string(&message).map(Some).map_err(|error| failed(&error))
     }
+}
+
+/// The messages of an answer of gRPC. An error is the last one.
+pub(super) fn messages<T>(
+    body: Body,
+    decoder: impl Decoder<Item = T, Error = Status> + Send + 'static,
+) -> Streaming<T> {
+    // A service has answered: its status is in the trailers.
+    Streaming::new_response(decoder, body, StatusCode::OK, None, Some(usize::MAX))
+}
+
+/// The only message of an answer, as JSON.
+async fn unary(body: Body, kind: MessageDescriptor) -> Result<Bytes, Status> {
+    let mut texts = messages(body, Texts(kind));
+    let text = texts.message().await?;
+    texts.trailers().await?;
+    Ok(text.ok_or_else(|| Status::internal("the answer is missing"))?.into())
+}
+
+/// The messages of an answer as lines of JSON.
+fn lines(body: Body, kind: MessageDescriptor) -> Body {
+    let lines = messages(body, Texts(kind)).map(|text| {
+        let line = match text {
+            Ok(text) => format!("{{\"result\":{text}}}\n"),
+            Err(status) => format!("{}\n", json!({ "error": error(&status) })),
+        };
+        Ok::<_, Status>(Frame::data(line.into()))
+    });
+    Body::new(StreamBody::new(lines))
 }
 
 /// An error of the Connect protocol.
@@ -314,8 +259,8 @@ mod tests {
         Status::aborted("no more").add_header(&mut trailers).unwrap();
         let end = [Ok(Frame::trailers(trailers))];
         let frames = tokio_stream::iter(pieces.into_iter().chain(end));
-        let body = Body::new(http_body_util::StreamBody::new(frames));
-        let lines = Lines::new(body, kind).collect().await.unwrap().to_bytes();
+        let body = Body::new(StreamBody::new(frames));
+        let lines = lines(body, kind).collect().await.unwrap().to_bytes();
         let expected = "{\"result\":{\"version\":\"x\"}}\n{\"result\":{\"version\":\"x\"}}\n\
             {\"error\":{\"code\":\"aborted\",\"message\":\"no more\"}}\n";
         assert_eq!(lines, expected);

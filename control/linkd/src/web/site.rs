@@ -6,7 +6,7 @@ use super::guard::{Guard, check_path};
 use super::sessions::Sessions;
 use super::{assets, headers, json, openapi};
 use crate::audit::{Audit, Line};
-use crate::authorisation::{Authorisation, name};
+use crate::authorisation::Authorisation;
 use crate::caller::Caller;
 use crate::connection::Peer;
 use crate::refusal::clip;
@@ -66,7 +66,9 @@ impl Site {
         let mut response = match self.route(request, peer, local).await {
             Ok(response) => response,
             Err(status) => {
-                self.refused(peer, &path, &status);
+                let from = peer.from();
+                let line = Line { event: "refused", from, method: &path, ..Line::default() };
+                self.calls.gate.note_refusal(line, &status);
                 json::refusal(&status)
             }
         };
@@ -195,12 +197,6 @@ impl Site {
             // It is logged if it fails, and refuses the next change.
             let _ = self.audit.write(&Line::of(event, &caller, ""));
         }
-    }
-
-    fn refused(&self, peer: &Peer, path: &str, status: &Status) {
-        let (code, message, from) = (&*name(status.code()), status.message(), peer.from());
-        let line = Line { event: "refused", from, method: path, code, message, ..Line::default() };
-        self.audit.call_refused(&line);
     }
 }
 
