@@ -8,9 +8,11 @@
 
 use identity::{Certificate, CertificateError, PemError, read_certificates, read_crls, read_key};
 use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::{
+    ClientCertVerifierBuilder, NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier,
+};
 use rustls::{RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -126,8 +128,8 @@ impl Keys {
 
 impl Current {
     fn read(files: &TlsFiles) -> Result<Self, TlsError> {
-        let TlsFiles { cert, .. } = files;
-        let verifier = verifier(files, Browsers::No)?;
+        let TlsFiles { cert, key, client_ca, client_crl } = files;
+        let callers = verifier(files)?;
         let chain = read_certificates(cert)?;
         let mut hosts = Vec::new();
         for (at, certificate) in chain.iter().enumerate() {
@@ -136,36 +138,40 @@ impl Current {
                 hosts = held.hosts;
             }
         }
-        let config = Arc::new(config(files, verifier.clone(), chain.clone(), &[HTTP2])?);
-        let web = Arc::new(config_for_browsers(files, chain)?);
+        let build = |verifier: ClientCertVerifierBuilder| {
+            verifier.build().map_err(|error| {
+                let is_list = matches!(error, VerifierBuilderError::InvalidCrl(_));
+                let path = if is_list { client_crl.first() } else { None }.unwrap_or(client_ca);
+                TlsError::Verifier { path: path.clone(), why: error.to_string() }
+            })
+        };
+        let verifier = build(callers.clone())?;
+        let key = read_key(key)?;
+        let web = build(callers.allow_unauthenticated())?;
+        let web = config(files, web, chain.clone(), key.clone_key(), &WEB)?;
+        let config = config(files, verifier.clone(), chain, key, &[HTTP2])?;
+        let (config, web) = (Arc::new(config), Arc::new(web));
         Ok(Self { config, web, hosts: hosts.into(), verifier })
     }
-}
-
-fn config_for_browsers(
-    files: &TlsFiles,
-    chain: Vec<CertificateDer<'static>>,
-) -> Result<ServerConfig, TlsError> {
-    config(files, verifier(files, Browsers::Yes)?, chain, &WEB)
 }
 
 fn config(
     files: &TlsFiles,
     verifier: Arc<dyn ClientCertVerifier>,
     chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
     protocols: &[&[u8]],
 ) -> Result<ServerConfig, TlsError> {
-    let TlsFiles { cert, key, .. } = files;
-    let refused = |source| TlsError::Refused { path: cert.clone(), source };
+    let refused = |source| TlsError::Refused { path: files.cert.clone(), source };
     let provider = Arc::new(ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(refused)?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, read_key(key)?)
+        .with_single_cert(chain, key)
         .map_err(|source| match source {
             rustls::Error::InconsistentKeys(_) => {
-                TlsError::Mismatch { cert: cert.clone(), key: key.clone() }
+                TlsError::Mismatch { cert: files.cert.clone(), key: files.key.clone() }
             }
             source => refused(source),
         })?;
@@ -175,16 +181,9 @@ fn config(
     Ok(config)
 }
 
-/// Whether a caller may have no certificate.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Browsers {
-    Yes,
-    No,
-}
-
 /// Checks callers by the authorities and the revocation lists. Of each chain all but the
 /// authority has to be in no list; a list that is past its next update counts.
-fn verifier(files: &TlsFiles, browsers: Browsers) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+fn verifier(files: &TlsFiles) -> Result<ClientCertVerifierBuilder, TlsError> {
     let TlsFiles { client_ca, client_crl, .. } = files;
     let mut authorities = RootCertStore::empty();
     for authority in read_certificates(client_ca)? {
@@ -200,14 +199,7 @@ fn verifier(files: &TlsFiles, browsers: Browsers) -> Result<Arc<dyn ClientCertVe
     for path in client_crl {
         verifier = verifier.with_crls(read_crls(path)?);
     }
-    if browsers == Browsers::Yes {
-        verifier = verifier.allow_unauthenticated();
-    }
-    verifier.build().map_err(|error| {
-        let is_list = matches!(error, VerifierBuilderError::InvalidCrl(_));
-        let path = if is_list { client_crl.first() } else { None }.unwrap_or(client_ca);
-        TlsError::Verifier { path: path.clone(), why: error.to_string() }
-    })
+    Ok(verifier)
 }
 
 /// A certificate that holds at this instant.
