@@ -2,6 +2,7 @@
 //! Requests with a `request_id`, which a caller may send again. The dataplane keeps their answers by
 //! the key and the fingerprint that are made here.
 
+use data_encoding::HEXLOWER;
 use prost::Message;
 use sha2::{Digest, Sha256};
 
@@ -32,17 +33,13 @@ impl Named {
 
     /// The idempotency key: a hash of caller and `request_id`.
     pub fn key(&self) -> String {
-        hex(&self.name)
+        HEXLOWER.encode(&self.name)
     }
 
     /// A hash of method and request.
     pub fn fingerprint(&self) -> String {
-        hex(&self.what)
+        HEXLOWER.encode(&self.what)
     }
-}
-
-fn hex(hash: &[u8; 32]) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@
 //! A path is looked up among the embedded names, so that none leads to a file of the machine.
 
 use super::site::{said, text};
+use data_encoding::HEXLOWER;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use rust_embed::{EmbeddedFile, RustEmbed};
-use std::fmt::Write;
 use tonic::body::Body;
 
 /// Missing if it was not built.
@@ -72,11 +72,8 @@ fn serve(name: &str, file: &EmbeddedFile, headers: &HeaderMap) -> Response<Body>
     response
 }
 
-fn tag(hash: &[u8]) -> String {
-    let hex = hash.iter().take(16).fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    });
+fn tag(hash: &[u8; 32]) -> String {
+    let hex = HEXLOWER.encode(&hash[..16]);
     format!("\"{hex}\"")
 }
 

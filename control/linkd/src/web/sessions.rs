@@ -10,10 +10,10 @@ use crate::caller::{Caller, Role};
 use crate::connection::{Peer, Unknown};
 use crate::limits::Limits;
 use crate::tls::{self, Keys};
+use data_encoding::HEXLOWER;
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Semaphore, watch};
@@ -266,10 +266,7 @@ fn secret() -> Result<String, Status> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)
         .map_err(|error| Status::internal(format!("cannot draw a random token: {error}")))?;
-    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
+    Ok(HEXLOWER.encode(&bytes))
 }
 
 #[cfg(test)]
