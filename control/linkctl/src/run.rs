@@ -25,6 +25,7 @@ use crate::set::{self, Patch};
 use ::certificate::{Limits, Verdict};
 use clap::{Args, Parser};
 use clap_complete::engine::ArgValueCompleter;
+use mac_address::MacAddress;
 use profile::{format_size, parse_size};
 use proto::linkemu::v1 as pb;
 use session::{Outcome, Session};
@@ -183,7 +184,11 @@ async fn attempt(context: &Context, args: &RunArgs) -> Result<Outcome, Failure> 
     };
     let capture = args.capture.as_ref().map(|path| session.capture(path)).transpose()?;
     if let Some(name) = &args.scenario {
-        let request = scenario::started(name)?;
+        let request = pb::RunScenarioRequest {
+            scenario: Some(scenario::named(name)?),
+            tolerate_changes: true,
+            ..Default::default()
+        };
         connection.answer(connection.scenarios().run_scenario(request)).await?;
     }
     let status = session.command().await?;
@@ -241,7 +246,7 @@ async fn prepare(
 fn clients() -> pb::Clients {
     let client = pb::Client {
         name: "command".into(),
-        macs: vec![network::NEAR_MAC.into()],
+        macs: vec![MacAddress::new(network::NEAR_MAC).to_string()],
         ..Default::default()
     };
     pb::Clients { clients: vec![client], ..Default::default() }

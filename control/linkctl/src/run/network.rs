@@ -20,8 +20,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// MAC address of the near host, by which all of its packets are one client.
-pub const NEAR_MAC: &str = "02:00:00:00:00:02";
-const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+pub const NEAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const FAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// Link-local addresses between a far host and the link around it.
 const UP: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 const DOWN: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
@@ -61,13 +61,13 @@ fn said(what: &str) -> impl Fn(rtnetlink::Error) -> String {
     move |error| format!("cannot {what}: {error}")
 }
 
-/// The veth pairs between the emulator, in whose namespace the caller is, and the hosts.
+/// The veth pairs between the hosts and the emulator. The caller is in the namespace of the emulator.
 pub async fn pairs(far: BorrowedFd<'_>, near: BorrowedFd<'_>) -> Result<()> {
     // This namespace sends nothing by itself.
     sysctl("ipv6/conf/default/disable_ipv6", "1")?;
     let network = Network::new()?;
     network.up("lo").await?;
-    for (port, host, mac) in [("wan", far, MACS[0]), ("client", near, MACS[1])] {
+    for (port, host, mac) in [("wan", far, FAR_MAC), ("client", near, NEAR_MAC)] {
         let peer = LinkMessageBuilder::<LinkUnspec>::new()
             .name("eth0")
             .address(mac.to_vec())

@@ -7,6 +7,8 @@ pub mod orbit;
 mod run;
 mod state;
 
+pub use run::named;
+
 use crate::complete;
 use crate::connection::Connection;
 use crate::context::{Context, Output};
@@ -117,21 +119,6 @@ pub struct RunArgs {
     /// Name this request: sent again under the same name, it answers the run that it started
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub request_id: String,
-}
-
-/// The request to start a scenario for as long as linkd runs.
-pub fn started(scenario: &str) -> Result<pb::RunScenarioRequest, Failure> {
-    run::request(&RunArgs {
-        scenario: scenario.to_owned(),
-        seed: None,
-        dry_run: false,
-        detach: true,
-        log: None,
-        tolerate_changes: true,
-        expect_generation: None,
-        lossy: false,
-        request_id: String::new(),
-    })
 }
 
 #[derive(Serialize)]

@@ -61,17 +61,22 @@ pub async fn watch(context: &Context, log: Option<&Path>) -> Result<(), Failure>
     follower.follow(context, &connection, &state, false).await
 }
 
-pub fn request(args: &RunArgs) -> Result<pb::RunScenarioRequest, Failure> {
+/// A scenario of linkd's, or of a file.
+///
+/// # Errors
+/// If the file cannot be read, or is no scenario.
+pub fn named(name: &str) -> Result<pb::run_scenario_request::Scenario, Failure> {
     use pb::run_scenario_request::Scenario::{Name, Toml};
-    let name = &args.scenario;
-    let scenario = if name.contains('/') || name.ends_with(".toml") {
-        let invalid = |found| Failure::invalid(format!("{name} is not a valid scenario"), found);
-        Toml(file(Path::new(name))?.map_err(invalid)?.text().to_owned())
-    } else {
-        Name(name.clone())
-    };
+    if !name.contains('/') && !name.ends_with(".toml") {
+        return Ok(Name(name.to_owned()));
+    }
+    let invalid = |found| Failure::invalid(format!("{name} is not a valid scenario"), found);
+    Ok(Toml(file(Path::new(name))?.map_err(invalid)?.text().to_owned()))
+}
+
+fn request(args: &RunArgs) -> Result<pb::RunScenarioRequest, Failure> {
     Ok(pb::RunScenarioRequest {
-        scenario: Some(scenario),
+        scenario: Some(named(&args.scenario)?),
         expected_generation: args.expect_generation,
         seed: args.seed,
         request_id: args.request_id.clone(),
