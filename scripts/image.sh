@@ -34,13 +34,8 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || 
 export SOURCE_DATE_EPOCH
 created=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 
-# Debian's mirror, as this machine's apt has it: it can be a snapshot, or behind a proxy.
-# shellcheck disable=SC2016 # apt's own variables
-mirror=$(apt-get indextargets --format '$(LABEL) $(CODENAME) $(SITE)' 'Created-By: Packages' |
-    sed -n "s/^Debian $release //p" | head -n 1)
+. scripts/mirror.sh
 [ -n "$mirror" ] || fail "apt uses no mirror of Debian here"
-valid='' proxy=''
-eval "$(apt-config shell valid Acquire::Check-Valid-Until proxy Acquire::http::Proxy)"
 
 rm -rf "$out/linkemu" "$out/linkemu.tar" "$out/rootfs.tar"
 echo "image: a root of Debian $release with linkemu $version"

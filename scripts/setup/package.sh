@@ -27,9 +27,7 @@ make_root() {
         return
     fi
     update
-    # shellcheck disable=SC2016 # apt's own variables
-    mirror=$(apt-get indextargets --format '$(LABEL) $(CODENAME) $(SITE)' 'Created-By: Packages' |
-        sed -n "s/^Debian $(. /etc/os-release && echo "$VERSION_CODENAME") //p" | head -n 1)
+    . scripts/mirror.sh
     if [ -z "$mirror" ]; then
         echo "setup: apt here uses no mirror of Debian. $left_out"
         return
@@ -37,9 +35,6 @@ make_root() {
     echo "setup: a root of $1 in $root"
     rm -rf "$root" "$root.new"
     mkdir -p build/tools/roots
-    # The configuration of this machine's apt: a mirror can be a snapshot, or behind a proxy.
-    valid='' proxy=''
-    eval "$(apt-config shell valid Acquire::Check-Valid-Until proxy Acquire::http::Proxy)"
     # In a separate mount namespace: if it is killed, /proc and /sys do not stay mounted in the
     # unfinished root, where a later removal would descend into them.
     # shellcheck disable=SC2016 # the hooks' own
