@@ -89,7 +89,7 @@ Exit codes:
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a command behind a link of its own, without root
+    /// Run a command behind its own link, without root
     #[command(after_help = run::EXAMPLES)]
     Run(Box<run::RunArgs>),
     /// Change the link; says from which instant the change is in force

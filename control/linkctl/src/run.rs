@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl run`: a command behind a link of its own, without root.
+//! `linkctl run`: a command behind its own link, without root.
 //!
 //! Four processes: this one stays outside and talks to linkd; [`enter`] makes the namespaces;
 //! [`init`] is the first process in them and starts the programs and the command. They talk over

@@ -18,7 +18,7 @@ Examples:
   linkctl -o json web | jq -r .url
   ssh -L 8480:127.0.0.1:8480 box linkctl web         on a box without a browser
 
-The link is valid once, for two minutes. Who has it can do what the role can do.";
+The link is valid once, for two minutes. Anyone with the link has the rights of its role.";
 
 #[derive(Debug, Args)]
 pub struct WebArgs {

@@ -24,8 +24,8 @@ const COARSE_SAMPLES: usize = 3_600;
 const FINE_SAMPLES: usize = 600;
 /// Kept of all links: 50 MB.
 const SAMPLES: usize = 131_072;
-/// From the begin of a round to that of the next, as a multiple of its duration, most of which linkd
-/// waits for workers.
+/// Interval from round to round, as a multiple of the duration of a round, for most of which linkd waits
+/// for workers.
 const REST: u32 = 3;
 /// Links that are asked at a time.
 const AT_ONCE: usize = 32;

@@ -17,8 +17,8 @@ use tracing_subscriber::EnvFilter;
 /// Controls a link emulator: serves linkctl and other clients, drives the dataplane.
 ///
 /// linkd needs no privileges. It may be stopped, replaced and started at any time
-/// without touching a packet. A dataplane that was started anew it finds by itself and
-/// brings back to the last link.
+/// without touching a packet. It finds a dataplane that was restarted and restores
+/// the last link.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 struct Args {
@@ -39,7 +39,7 @@ struct Args {
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
 
-    /// Serve over TCP too, such as 0.0.0.0:8443: with TLS, to who has a certificate
+    /// Serve over TCP too, such as 0.0.0.0:8443: with TLS, for callers with a certificate
     #[arg(long, value_name = "ADDR:PORT", group = "network", requires_all = ["tls_cert", "tls_key", "tls_client_ca"])]
     listen: Option<SocketAddr>,
 
@@ -148,7 +148,7 @@ Examples:
     linkd --listen 0.0.0.0:8443 --tls-cert linkemu.lab.pem --tls-key linkemu.lab.key \\
       --tls-client-ca ca.pem --audit-log /var/log/linkemu/audit.jsonl
 
-With TLS or --audit-log, SIGHUP reads the certificates and revocation lists and opens the audit log anew; SIGTERM and SIGINT end it cleanly. Exit codes: 0 ended, 1 failed, 2 usage.";
+With TLS or --audit-log, SIGHUP reads the certificates and revocation lists and reopens the audit log; SIGTERM and SIGINT end it cleanly. Exit codes: 0 ended, 1 failed, 2 usage.";
 
 fn parse_mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
@@ -259,7 +259,7 @@ async fn keep_alive() {
 async fn reload(mut hangup: Signal, reload: Reload) {
     while hangup.recv().await.is_some() {
         match reload.reload() {
-            Ok(()) => tracing::info!("SIGHUP: certificates read, audit log opened anew"),
+            Ok(()) => tracing::info!("SIGHUP: certificates read, audit log reopened"),
             Err(error) => tracing::error!("SIGHUP: what was in force stays: {error}"),
         }
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Addresses of the two hosts of a link, by its place among nested links.
 //!
-//! The outermost link has 10.0.0.1 (far) and 10.0.0.2 (near). A link inside of it gets a part of
-//! 10.0.0.0/8, a link inside of that a part of this part. So each host has one route to all links
-//! inside of its own, and a default route to those outside.
+//! The outermost link has 10.0.0.1 (far) and 10.0.0.2 (near). A link inside it gets a part of
+//! 10.0.0.0/8, a link inside that one a part of this part. So each host has one route to all links
+//! inside its link, and a default route to those outside.
 //!
 //! | depth | place | link | all links inside |
 //! |---|---|---|---|
@@ -28,7 +28,7 @@ const MOST: [u8; 3] = [255, 255, 63];
 pub struct Place(Vec<u8>);
 
 impl Place {
-    /// The places directly inside of this one; none at the largest depth.
+    /// The places directly inside this one; none at the largest depth.
     pub fn inside(&self) -> impl Iterator<Item = Self> + use<'_> {
         let most = MOST.get(self.0.len()).copied().unwrap_or(0);
         (1..=most).map(|number| Self(self.0.iter().copied().chain([number]).collect()))
@@ -53,7 +53,7 @@ impl Place {
         self.host(2)
     }
 
-    /// All addresses of this link and of those inside of it: two networks and their lengths.
+    /// All addresses of this link and of those inside it: two networks and their lengths.
     pub fn all(&self) -> ((Ipv4Addr, u8), (Ipv6Addr, u8)) {
         let (v4, v6) = self.host(0);
         let (short, long) = match self.0.len() {

@@ -169,8 +169,8 @@ pub async fn near(place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// Connects a run inside the near host of another one, in whose namespace the caller is: `pid` is a
-/// process in the namespace of its far host. Returns the place of the inner link.
+/// Connects a run inside the near host of another one. The caller is in the namespace of that host, and
+/// `pid` is a process in the namespace of the far host of the inner run. Returns the place of the inner link.
 pub async fn nest(around: &Place, pid: u32) -> Result<Place> {
     let network = Network::new()?;
     for place in around.inside() {
@@ -192,7 +192,7 @@ pub async fn nest(around: &Place, pid: u32) -> Result<Place> {
         }
         return Ok(place);
     }
-    Err(format!("there is no room for one more link inside of link {around}: see docs/run.md"))
+    Err(format!("there is no room for another link inside link {around}: see docs/run.md"))
 }
 
 /// Addresses of a host; its eth0 stays down.

@@ -64,7 +64,7 @@ impl Calls {
         });
         let Ok(response) = GrpcWebLayer::new().layer(service).oneshot(request).await;
         match account {
-            // tonic-web copies what it wraps: what waits for the browser is charged here.
+            // tonic-web copies the answer: the bytes that wait for the browser are charged here.
             Some(account) => response.map(|body| Body::new(Metered { body, account })),
             None => response,
         }

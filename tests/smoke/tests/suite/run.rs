@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkctl run`, as an ordinary user: a command behind a link of its own.
+//! `linkctl run`, as an ordinary user: a command behind its own link.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
