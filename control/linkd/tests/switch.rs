@@ -447,6 +447,9 @@ async fn a_gate_is_moved_under_the_lease_and_follows_its_client() {
     numbered(&lab, &["bypass", "default", "10.0.0.3"]);
     lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
     gate(&lab, "10.0.0.3", true).await.unwrap();
+    let told = until_event(&lab, pb::EventKind::SwitchGate, 1).await;
+    assert_eq!(told[0].message, "the gate of 10.0.0.3 is closed in both directions");
+    assert_eq!(told[0].subject, "10.0.0.3");
     let gates = || -> Vec<String> {
         switch.entries("linkemu.gates").iter().map(ToString::to_string).collect()
     };

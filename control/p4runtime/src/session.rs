@@ -115,7 +115,7 @@ impl Session {
                 Ok(config.and_then(|config| config.cookie).map(|cookie| cookie.cookie))
             }
             Err(Error::NoProgram { .. }) => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => Err(error.of_device(self.target.device)),
         }
     }
 
@@ -139,7 +139,12 @@ impl Session {
         };
         let mut client = self.client.clone();
         let pushed = async move { Ok(client.set_forwarding_pipeline_config(request).await?) };
-        within("a new program", PUSH, pushed).await.map(drop)
+        let device = self.target.device;
+        let pushed = within("a new program", PUSH, pushed).await;
+        pushed.map(drop).map_err(|error| match error.of_device(device) {
+            Error::Refused { code, message } => Error::NotLoaded { device, code, message },
+            error => error,
+        })
     }
 
     /// Applies changes, in any order. A failure does not stop the others.

@@ -24,6 +24,7 @@ mod timing;
 
 pub use config::{Config, Program, ProgramError, Sides, Stages, Target};
 pub use handle::Switch;
+pub use hosts::Ageing;
 pub use model::{
     BYPASS, Client, Count, Counts, DEFAULT, Error, Fates, Histogram, Loss, MAX_CLIENTS, Match,
     News, Offload, Phase, PortDrops, Status,

@@ -66,8 +66,8 @@ pub enum Match {
 pub enum News {
     /// The switch has its program and its tables.
     Ready {
-        /// Time since it was lost or taken, or since the start. If it was only slow, time since the
-        /// first request that timed out.
+        /// Time since it answered and made us its primary. If it was only slow, time since the first
+        /// request that timed out.
         took: Duration,
         /// True if the program was loaded.
         pushed: bool,
@@ -79,6 +79,10 @@ pub enum News {
     /// Another controller is the primary.
     Taken {
         by: String,
+    },
+    /// What it cannot do has changed; empty: there is nothing.
+    Limits {
+        what: String,
     },
 }
 
@@ -104,7 +108,7 @@ pub struct Status {
     /// Number of entries in all tables.
     pub entries: u32,
     pub clients: u32,
-    /// Duration of the last restoration.
+    /// Duration of the last restoration, without the time in which it was away.
     pub restored: Duration,
     /// Closed client gates: of one client or of all, in a direction.
     pub gates: Vec<(Option<u16>, emu::units::Direction)>,

@@ -22,6 +22,9 @@ use tokio::sync::mpsc;
 mod requests;
 mod restore;
 
+/// Hosts that are learned within this time are written together, because a write compares whole tables.
+const LEARN: Duration = Duration::from_millis(20);
+
 enum End {
     Lost(P4Error),
     /// Another controller is the primary, as reported by the stream.
@@ -51,12 +54,14 @@ pub struct Task {
     shared: Arc<Shared>,
     requests: mpsc::Receiver<Request>,
     report: Box<dyn Fn(News) + Send + Sync>,
-    /// Time since which the switch is not ready.
-    away: Instant,
     /// Offload of the current plan.
     in_use: Offload,
     /// Last phase reported as an event.
     reported: Option<Phase>,
+    /// What the switch cannot do, as reported last.
+    limits: String,
+    /// When the first of the hosts was learned that are not written yet.
+    learned: Option<Instant>,
     /// True if the switch still has counts of a previous dataplane.
     uncleared: bool,
     /// True if the dataplane's client list is known. Only listed clients are counted.
@@ -87,7 +92,7 @@ impl Task {
         let accounts = Accounts::new(&config);
         let mut desired = Desired::new(epoch(0));
         desired.slots = Slots::beginning_at(epoch(0));
-        let (away, in_use) = (Instant::now(), Offload::default());
+        let in_use = Offload::default();
         let standing = Standing::default();
         let mut task = Self {
             config,
@@ -100,9 +105,10 @@ impl Task {
             shared,
             requests,
             report,
-            away,
             in_use,
             reported: None,
+            limits: String::new(),
+            learned: None,
             uncleared: false,
             knows_clients: false,
         };
@@ -199,24 +205,32 @@ impl Task {
 
     /// Reports a change of phase once.
     fn say(&mut self, phase: Phase, news: News) {
-        let before = self.reported.replace(phase);
-        if before == Some(Phase::Ready) {
-            self.away = Instant::now();
-        }
-        if before != Some(phase) {
+        if self.reported.replace(phase) != Some(phase) {
             (self.report)(news);
         }
     }
 
-    /// Publishes the state while the switch is ready. Returns the time without an answer if a
-    /// request timed out.
-    fn publish(&self) -> Option<Duration> {
+    /// Publishes the state while the switch is ready, and reports a change of what it cannot do. Returns
+    /// the time without an answer if a request timed out.
+    fn publish(&mut self) -> Option<Duration> {
         let (entries, clients) = (self.standing.entries(), self.desired.client_count(&self.config));
         let gates = self.desired.gates.iter().copied().collect();
         self.shared.set_figures(entries, clients, gates);
         let refusals = Some(self.standing.refusals()).filter(|refusals| !refusals.is_empty());
-        let said: Vec<_> = self.desired.withheld.iter().cloned().chain(refusals).collect();
-        self.shared.set_phase(Phase::Ready, said.join("; "));
+        let full = self.desired.hosts.is_full().then(|| {
+            format!(
+                "it knows {} hosts, the most: frames to others leave at all ports of their side",
+                self.most_hosts()
+            )
+        });
+        let limits: Vec<_> =
+            self.desired.withheld.iter().cloned().chain(refusals).chain(full).collect();
+        let limits = limits.join("; ");
+        self.shared.set_phase(Phase::Ready, limits.clone());
+        if self.limits != limits {
+            (self.report)(News::Limits { what: limits.clone() });
+            self.limits = limits;
+        }
         self.shared.answers()
     }
 
@@ -229,7 +243,7 @@ impl Task {
             let shared = Arc::clone(&self.shared);
             let done = tokio::select! {
                 event = stream.next() => match event {
-                    Ok(event) => self.heard(session, stream, event).await,
+                    Ok(event) => self.heard(stream, event),
                     Err(error) => Err(End::Lost(error)),
                 },
                 request = self.requests.recv() => match request {
@@ -237,6 +251,10 @@ impl Task {
                     None => Err(End::Closed),
                 },
                 () = shared.changed() => self.take(session).await,
+                () = due(self.learned.map(|since| since + LEARN)) => {
+                    self.learned = None;
+                    self.write(session, &[names::HOSTS, names::SOURCES]).await
+                }
                 _ = tick.tick() => {
                     let retry = retried.elapsed() >= self.timing.retry;
                     if retry {
@@ -257,24 +275,19 @@ impl Task {
         }
     }
 
-    async fn heard(
-        &mut self,
-        session: &Session,
-        stream: &Stream,
-        event: StreamEvent,
-    ) -> Result<(), End> {
+    fn heard(&mut self, stream: &Stream, event: StreamEvent) -> Result<(), End> {
         match event {
             StreamEvent::Primary => Ok(()),
             StreamEvent::Backup { primary, message } => Err(End::Taken(another(primary, &message))),
             StreamEvent::Digests { digest, list, rows } => {
-                let size = self.size(names::HOSTS).min(self.size(names::SOURCES));
+                let (size, now) = (self.most_hosts(), Instant::now());
                 let ports = &self.config.host_ports;
                 let mut learned = false;
                 for row in &rows {
-                    learned |= self.desired.hosts.learn(row, ports, size);
+                    learned |= self.desired.hosts.learn(row, ports, size, now);
                 }
                 if learned {
-                    self.write(session, &[names::HOSTS, names::SOURCES]).await?;
+                    self.learned.get_or_insert(now);
                 }
                 stream.acknowledge(digest, list);
                 Ok(())
@@ -290,13 +303,17 @@ impl Task {
         self.info.table(table).map_or(0, |table| table.size)
     }
 
+    fn most_hosts(&self) -> u64 {
+        self.size(names::HOSTS).min(self.size(names::SOURCES))
+    }
+
     fn use_slots(&mut self) {
         let Offload { forward_loss, return_loss, .. } = self.in_use;
         self.desired.slots.used([forward_loss, return_loss], Instant::now());
     }
 
-    /// Periodic check: the switch answers and has our program; expired losses are removed and
-    /// rejected entries are retried.
+    /// Periodic check: the switch answers and has our program; expired losses and hosts are removed
+    /// and rejected entries are retried.
     async fn look(&mut self, session: &Session, retry: bool) -> Result<(), End> {
         if session.cookie().await? != Some(self.cookie) {
             let message = "it was restarted, or given another one".into();
@@ -306,6 +323,10 @@ impl Task {
         if self.desired.slots.collect(self.timing.idle, Instant::now()) {
             self.write(session, &[names::LOSS]).await?;
         }
+        let size = self.most_hosts();
+        if self.desired.hosts.age(&self.timing.ageing, size, Instant::now()) {
+            self.write(session, &[names::HOSTS, names::SOURCES]).await?;
+        }
         let wrong = self.standing.wrong();
         if retry && !wrong.is_empty() {
             self.write(session, &wrong).await?;
@@ -314,6 +335,14 @@ impl Task {
             self.write_clients(session).await?;
         }
         Ok(())
+    }
+}
+
+/// Ends at an instant; never without one.
+async fn due(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Time limits and intervals of a session.
 
+use crate::hosts::Ageing;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,7 @@ pub struct Timing {
     pub ask: Duration,
     /// Maximum age of counters that are returned without a read.
     pub fresh: Duration,
+    pub ageing: Ageing,
 }
 
 impl Default for Timing {
@@ -31,6 +33,7 @@ impl Default for Timing {
             patience: Duration::from_secs(5),
             ask: Duration::from_secs(1),
             fresh: Duration::from_millis(100),
+            ageing: Ageing::default(),
         }
     }
 }

@@ -5,7 +5,7 @@
 use crate::common::{
     GE, INSTANCE, RULES, client, config, count_ready, end, epoch, known, offload, ready, rig,
 };
-use crate::common::{counted, offload_by, session, stands, timing, until};
+use crate::common::{Told, counted, offload_by, session, stands, timing, until};
 use emu::units::Direction::{Forward, Return};
 use p4runtime::{Count, Entry};
 use prost::Message as _;
@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 use switch::fake::Fake;
-use switch::{Loss, News, Offload, Phase, Program, Timing};
+use switch::{Ageing, Config, Loss, News, Offload, Phase, Program, Timing};
 
 #[tokio::test]
 async fn empty_switch_gets_its_program_and_ports_last() {
@@ -455,6 +455,90 @@ async fn host_is_learned_moved_and_acknowledged() {
     }
     until("acknowledged", || fake.acknowledged() == 5).await;
     assert!(at(5));
+}
+
+/// The program with tables of so many hosts.
+fn small_tables(hosts: i64) -> Program {
+    let mut info = p4runtime::proto::p4::config::v1::P4Info::decode(p4src::BMV2_P4INFO).unwrap();
+    for table in &mut info.tables {
+        let name = &table.preamble.as_ref().unwrap().name;
+        if ["linkemu.hosts", "linkemu.sources"].contains(&&**name) {
+            table.size = hosts;
+        }
+    }
+    Program { device: p4src::BMV2_JSON.into(), p4info: info.encode_to_vec().into() }
+}
+
+#[tokio::test]
+async fn flood_of_false_hosts_is_bounded_reported_and_forgotten() {
+    let fake = Fake::start(1).await.unwrap();
+    let ask_if_full = Duration::from_secs(2);
+    let ageing = Ageing { ask_if_full, forget: Duration::from_millis(100), ..Ageing::default() };
+    let config = Config { program: small_tables(64), ..config(fake.address()) };
+    let (switch, told) = session(config, Timing { ageing, ..timing() });
+    ready(&told, 1).await;
+    let hosts = || fake.entries("linkemu.hosts").len();
+    let limits = || -> Vec<String> {
+        let news = told.lock().unwrap();
+        let what = |news: &News| match news {
+            News::Limits { what } => Some(what.clone()),
+            _ => None,
+        };
+        news.iter().filter_map(what).collect()
+    };
+    for mac in 1..=100_u64 {
+        assert!(fake.digest(&[4, mac.into(), 1]));
+        if mac % 20 == 0 {
+            until("acknowledged", || fake.acknowledged() == mac).await;
+        }
+    }
+    until("the table is full", || hosts() == 64 && limits().len() == 1).await;
+    assert!(limits()[0].starts_with("it knows 64 hosts, the most"), "{:?}", limits());
+    assert_eq!(switch.status().message, limits()[0]);
+    until("they are forgotten", || limits().len() == 2).await;
+    assert_eq!((limits()[1].as_str(), &*switch.status().message), ("", ""));
+    assert!(hosts() <= 48, "{}", hosts());
+    let real = Entry::new("linkemu.hosts").exact("direction", 1u8).exact("mac", 0x4242u16);
+    let real = real.does("linkemu.to_host").with("port", 3u8);
+    assert!(fake.digest(&[3, 0x4242, 0]));
+    until("a real host is learned", || fake.entries("linkemu.hosts").contains(&real)).await;
+    assert_eq!((count_ready(&told), fake.pushes()), (1, 1));
+}
+
+#[tokio::test]
+async fn wrong_device_and_absent_switch_are_told_with_the_remedy() {
+    let fake = Fake::start(2).await.unwrap();
+    let lost = |told: &Told| -> String {
+        match told.lock().unwrap().first() {
+            Some(News::Lost { why }) => why.clone(),
+            _ => String::new(),
+        }
+    };
+    let (_switch, told) = session(config(fake.address()), timing());
+    until("the wrong device", || !lost(&told).is_empty()).await;
+    let why = lost(&told);
+    assert!(why.starts_with("the switch has no device 1: ") && why.contains("`device`"), "{why}");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (_switch, told) = session(config(format!("http://{free}")), timing());
+    until("no switch", || !lost(&told).is_empty()).await;
+    let why = lost(&told);
+    assert!(
+        why.contains("cannot be reached: Connection refused") && why.contains("`address`"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
+async fn restoration_is_timed_from_the_return_of_the_switch() {
+    let (fake, switch, told) = rig().await;
+    let away = Duration::from_secs(2);
+    fake.down(true);
+    until("it is lost", || switch.status().phase == Phase::Lost).await;
+    tokio::time::sleep(away).await;
+    fake.down(false);
+    ready(&told, 2).await;
+    let restored = switch.status().restored;
+    assert!(restored > Duration::ZERO && restored < away, "{restored:?}");
 }
 
 #[tokio::test]

@@ -39,9 +39,18 @@ impl Control {
         self.changing().await.leases.check(caller)?;
         let switches = self.dataplane().switches();
         switches.set_gate(&gate.client, direction, request.closed).await?;
-        let pb::Gate { client, .. } = gate;
-        let who = &caller.name;
-        tracing::info!(who, client, ?direction, closed = request.closed, "a gate of the switch");
+        let done = if request.closed { "closed" } else { "opened" };
+        let client = match &*gate.client {
+            "" => "all clients",
+            name => name,
+        };
+        let which = match direction {
+            pb::Direction::Unspecified => "in both directions",
+            pb::Direction::Forward => "forward",
+            pb::Direction::Return => "return",
+        };
+        let message = format!("the gate of {client} is {done} {which}");
+        self.tell(pb::EventKind::SwitchGate, &caller.name, &gate.client, message);
         Ok(pb::SetGateResponse {})
     }
 }

@@ -451,6 +451,13 @@ fn tell(events: &Events, address: &str, news: News) {
             (pb::EventKind::SwitchReady, message)
         }
         News::Lost { why } => (pb::EventKind::SwitchLost, format!("it does not answer: {why}")),
+        News::Limits { what } => {
+            let message = match what.is_empty() {
+                true => "it does all of its work again".to_owned(),
+                false => what,
+            };
+            (pb::EventKind::SwitchLimited, message)
+        }
         News::Taken { by } => {
             let message = format!("another one is its primary controller: {by}");
             (pb::EventKind::SwitchTaken, message)

@@ -17,8 +17,20 @@ const LISTED: usize = 3;
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the switch at {address} cannot be reached: {why}")]
+    #[error(
+        "the switch at {address} cannot be reached: {why}; check its P4Runtime server, and `address` of [switch] in the box file"
+    )]
     Unreachable { address: String, why: String },
+    /// The switch has no device with our id.
+    #[error(
+        "the switch has no device {device}: {message}; set `device` of [switch] in the box file to the id that the switch was started with"
+    )]
+    NoDevice { device: u64, message: String },
+    /// The switch did not load the program.
+    #[error(
+        "the switch does not load the program as its device {device}: {message} ({code:?}); check `device` and `target` of [switch] in the box file"
+    )]
+    NotLoaded { device: u64, code: Code, message: String },
     #[error("the switch has not answered {what} within {} s", limit.as_secs())]
     Deadline { what: &'static str, limit: Duration },
     /// Another controller is the primary.
@@ -72,6 +84,14 @@ fn listed(failures: &[Failure]) -> String {
 impl Error {
     pub(super) fn strange(what: &str) -> Self {
         Self::Strange { what: words(what) }
+    }
+
+    /// A refusal of a call that is about the device as a whole.
+    pub(super) fn of_device(self, device: u64) -> Self {
+        match self {
+            Self::Refused { code: Code::NotFound, message } => Self::NoDevice { device, message },
+            other => other,
+        }
     }
 
     pub(super) fn unreachable(address: &str, error: &tonic::transport::Error) -> Self {

@@ -45,6 +45,7 @@ pub enum StreamEvent {
 pub struct Stream {
     requests: mpsc::Sender<p4::StreamMessageRequest>,
     responses: Streaming<p4::StreamMessageResponse>,
+    device: u64,
 }
 
 impl Stream {
@@ -65,8 +66,9 @@ impl Stream {
         requests.try_send(p4::StreamMessageRequest { update }).map_err(|_| Error::Ended)?;
         let mut client = client.max_decoding_message_size(MESSAGE);
         let opened = async move { Ok(client.stream_channel(ReceiverStream::new(waiting)).await?) };
-        let responses = within("the election of a primary", limit, opened).await?.into_inner();
-        Ok(Self { requests, responses })
+        let opened = within("the election of a primary", limit, opened).await;
+        let responses = opened.map_err(|error: Error| error.of_device(target.device))?.into_inner();
+        Ok(Self { requests, responses, device: target.device })
     }
 
     /// The next event. Cancel safe.
@@ -75,7 +77,9 @@ impl Stream {
     /// If the session has ended.
     pub async fn next(&mut self) -> Result<StreamEvent, Error> {
         loop {
-            let message = self.responses.message().await?.ok_or(Error::Ended)?;
+            let message = self.responses.message().await;
+            let message = message.map_err(|status| Error::from(status).of_device(self.device))?;
+            let message = message.ok_or(Error::Ended)?;
             match message.update {
                 Some(Response::Arbitration(update)) => return Ok(arbitration(update)),
                 Some(Response::Digest(list)) => {

@@ -21,8 +21,9 @@ impl Task {
     /// Restores the switch from any state and reports it ready.
     pub(super) async fn ready(&mut self, session: &Session) -> Result<(), End> {
         self.shared.set_phase(Phase::Restoring, String::new());
+        let returned = Instant::now();
         let pushed = self.restore(session).await?;
-        let took = self.away.elapsed();
+        let took = returned.elapsed();
         self.shared.set_restored(took);
         // The event below covers waiting callers.
         let _slow = self.publish();
@@ -87,7 +88,7 @@ impl Task {
             self.desired.slots.adopt(entry, now);
         }
         for entry in found.table(names::HOSTS).values() {
-            self.desired.hosts.adopt(entry, &self.config.host_ports);
+            self.desired.hosts.adopt(entry, &self.config.host_ports, now);
         }
     }
 

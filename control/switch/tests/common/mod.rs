@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use switch::fake::Fake;
 use switch::{
-    Client, Config, Loss, Match, News, Offload, Program, Sides, Stages, Switch, Target, Timing,
+    Ageing, Client, Config, Loss, Match, News, Offload, Program, Sides, Stages, Switch, Target,
+    Timing,
 };
 
 /// Time limit; only a failing test waits this long.
@@ -41,6 +42,7 @@ pub fn timing() -> Timing {
         patience: LIMIT,
         ask: LIMIT,
         fresh: Duration::ZERO,
+        ageing: Ageing::default(),
     }
 }
 
