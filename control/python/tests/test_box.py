@@ -53,8 +53,14 @@ def test_lease_sets_patches_and_restores_link(box: linkemu.Box) -> None:
         lease.patch(forward={"rate": "12 Mbit/s", "delay": {"base": "20 ms"}})
         pipe = box.link().profile.forward_pipe
         assert (pipe.rate_bps, pipe.delay.base_ns) == (12_000_000, 20_000_000)
+        lease.patch(forward={"rate_bps": "9Mbit/s", "packet_loss": 0.07, "delay": {"slot_ns": 3}})
+        pipe = box.link().profile.forward_pipe
+        assert (pipe.rate_bps, pipe.packet_loss) == (9_000_000, 0.07)
+        assert (pipe.delay.slot_ns, pipe.delay.base_ns) == (3, 20_000_000)
         with pytest.raises(linkemu.InvalidRequest, match='the nearest is "rate"'):
-            lease.patch(forward={"rate_bps": "12 Mbit/s"})
+            lease.patch(forward={"rat": "12 Mbit/s"})
+        with pytest.raises(linkemu.InvalidRequest, match=r'"Mbit" .*the nearest is "Mbit/s"'):
+            lease.patch(forward={"rate_bps": "12 Mbit"})
     assert box.link().name == "transparent"
     assert box.lease_holder() is None
 
@@ -105,7 +111,7 @@ def test_scenario_wait_returns_at_its_end(box: linkemu.Box) -> None:
         run = lease.run_scenario(toml=FADE)
         with pytest.raises(linkemu.TimedOut, match="fade did not end"):
             run.wait(0.05)
-        assert run.wait(30).phase == v1.SCENARIO_PHASE_FINISHED
+        assert run.wait("0.5 min").phase == v1.SCENARIO_PHASE_FINISHED
         assert box.link().profile.forward_pipe.rate_bps == 12_000_000
         steps = [e for e in box.events(after=0, once=True) if e.scenario_run == run.number]
         assert [e.kind for e in steps][-1] == v1.EVENT_KIND_SCENARIO_FINISHED
@@ -267,7 +273,7 @@ def test_stalled_linkd_raises_timeout(bed: Bed) -> None:
     os.kill(pid, signal.SIGSTOP)
     try:
         with (
-            linkemu.Box(bed.socket, timeout=0.5) as box,
+            linkemu.Box(bed.socket, timeout="500 ms") as box,
             pytest.raises(linkemu.TimedOut, match="did not answer within"),
         ):
             box.link()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import tomllib
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import grpc
@@ -14,7 +15,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
 
 import linkemu
-from linkemu import _calls, aio, errors, v1
+from linkemu import _calls, _fields, aio, errors, v1
 from linkemu._terms import Terms, reached_end
 from linkemu._wire import Attempts, Place
 
@@ -84,7 +85,7 @@ def test_call_is_not_retried_if(error: linkemu.LinkemuError, again: bool) -> Non
 
 
 def test_patch_mask_names_changed_fields_only() -> None:
-    pipe, mask = _calls.pipe_and_mask(
+    pipe, mask = _fields.pipe_and_mask(
         {"rate_bps": 72_000_000, "delay": {"base_ns": 5, "body": None}, "outages": [], "fade": None}
     )
     assert mask == ["rate_bps", "delay.base_ns", "delay.body", "outages", "fade"]
@@ -92,7 +93,7 @@ def test_patch_mask_names_changed_fields_only() -> None:
 
 
 def test_message_patches_whole_part() -> None:
-    _, mask = _calls.pipe_and_mask({"queue": v1.Queue(limit_bytes=9)})
+    _, mask = _fields.pipe_and_mask({"queue": v1.Queue(limit_bytes=9)})
     assert mask == ["queue"]
 
 
@@ -108,6 +109,43 @@ def test_quantities_with_units_are_sent_as_text() -> None:
     assert not request.HasField("mask")
     text: Any = _calls.patch("both", 'rate = "1 Mbit/s"', None, False).request
     assert text.toml == 'rate = "1 Mbit/s"'
+
+
+def test_fields_with_text_are_sent_as_keys_with_units() -> None:
+    fields = {
+        "rate_bps": "72Mbit/s",
+        "overhead_bytes": -4,
+        "packet_loss": 1e-07,
+        "link_layer": v1.LINK_LAYER_ATM,
+        "queue": {"limit_bytes": 36_000_000, "random_drop": None},
+        "delay": {"base": "280ms", "slot_ns": 43_000_000},
+        "outages": [{"interval": "1 h", "duration_ns": 5, "law": v1.DURATION_LAW_FIXED}],
+        "rate_trace": {"step_ns": 1_000_000, "rates_bps": [0, 5000]},
+        "drop_run": {"pass_packets": 9, "drop_packets": 1, "once": True},
+    }
+    request: Any = _calls.patch("forward", fields, None, False).request
+    assert tomllib.loads(request.toml) == {
+        "rate": "72Mbit/s",
+        "overhead": "-4 B",
+        "packet_loss": "1e-5 %",
+        "link_layer": "atm",
+        "queue": {"limit": "36000000 B", "random_drop": "none"},
+        "delay": {"base": "280ms", "slot": "43000000 ns"},
+        "outages": [{"interval": "1 h", "duration": "5 ns", "law": "fixed"}],
+        "rate_trace": {"step": "1000000 ns", "rates": ["down", "5000 bit/s"]},
+        "drop_run": {"pass": 9, "drop": 1, "once": True},
+    }
+
+
+def test_field_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="'rate_bps' is given twice, as 'rate' too"):
+        _calls.patch("both", {"rate": "1 Mbit/s", "rate_bps": 5}, None, False)
+
+
+def test_message_beside_text_is_refused() -> None:
+    fields = {"rate": "1 Mbit/s", "queue": v1.Queue(limit_bytes=9)}
+    with pytest.raises(ValueError, match="queue: write a mapping, not a message of Queue"):
+        _calls.patch("both", fields, None, False)
 
 
 def test_profile_is_name_path_text_or_message(tmp_path: Path) -> None:
@@ -136,7 +174,7 @@ def test_profile_is_name_path_text_or_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fields", [{"rate": 1}, {"rate_bps": -1}])
 def test_unknown_pipe_field_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"a pipe has rate_bps.*words of a profile"):
-        _calls.pipe_and_mask(fields)
+        _fields.pipe_and_mask(fields)
 
 
 def test_empty_patch_is_refused() -> None:
@@ -321,7 +359,7 @@ def _signature(member: Any) -> object:
 def test_public_names_are_documented() -> None:
     for name in linkemu.__all__:
         thing = getattr(linkemu, name)
-        if isinstance(thing, str) or thing is v1:
+        if isinstance(thing, (str, UnionType)) or thing is v1:
             continue
         assert thing.__doc__, name
         for member, value in vars(thing).items():

@@ -15,6 +15,7 @@
 
 from linkemu import v1
 from linkemu._pcapng import Counts
+from linkemu._quantity import Duration, Size
 from linkemu._sync import Box, Capture, Lease, Run
 from linkemu._wire import Tls
 from linkemu.errors import (
@@ -51,6 +52,7 @@ __all__ = [
     "Counts",
     "Criterion",
     "DataLost",
+    "Duration",
     "Failed",
     "Holder",
     "InvalidRequest",
@@ -64,6 +66,7 @@ __all__ = [
     "Refused",
     "Run",
     "ScenarioStopped",
+    "Size",
     "TimedOut",
     "Tls",
     "Unavailable",

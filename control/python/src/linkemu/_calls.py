@@ -13,23 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-import tomli_w
 from google.protobuf.message import Message
 
-from linkemu import model, v1
+from linkemu import _fields, _quantity, model, v1
+from linkemu._fields import Fields
+from linkemu._quantity import Duration, Size
 from linkemu._wire import LINKS
 
 T = TypeVar("T")
 Direction = Literal["both", "forward", "return"]
-Fields = Mapping[str, object] | str
-"""New values of a pipe: fields of `linkemu.v1.Pipe`, or keys of a profile, or their TOML."""
 Given = str | os.PathLike[str] | v1.Profile
 """A profile: a name, the path of a file, or a message."""
 
 _DIRECTIONS = {"both": 0, "forward": 1, "return": 2}
-_NS = 1_000_000_000
-_PARTS = ("queue", "delay")
-"""Messages of a pipe with fields that can be named one by one."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +52,6 @@ def _linkemu(
     method: str, request: Message, answer: type[Message], read: Callable[[Any], T], **more: bool
 ) -> Call[T]:
     return Call(f"/linkemu.v1.Linkemu/{method}", request, answer, read, **more)
-
-
-def _nanos(seconds: float, what: str) -> int:
-    if not 0 <= seconds < 1e9:
-        raise ValueError(f"{what}={seconds!r}: give seconds, from 0")
-    return round(seconds * _NS)
 
 
 def _direction(name: str) -> int:
@@ -99,16 +89,18 @@ def profile(name: str) -> Call[v1.Profile]:
     return _linkemu("GetProfile", v1.GetProfileRequest(name=name), v1.Profile, _same)
 
 
-def _source(given: Given | None, toml: str | None) -> dict[str, Any]:
-    """The source of a profile or scenario as a field of the request.
+def is_path(given: str) -> bool:
+    """Whether a text is the path of a file and not a name, as in linkctl."""
+    return "/" in given or given.endswith(".toml")
 
-    As in linkctl, text with a '/' or ending in ".toml" is the path of a file.
-    """
+
+def _source(given: Given | None, toml: str | None) -> dict[str, Any]:
+    """The source of a profile or scenario as a field of the request."""
     if (given is None) == (toml is None) or isinstance(given, v1.Profile):
         raise ValueError("give a name or a file, or its text as `toml`")
     if toml is not None:
         return {"toml": toml}
-    if isinstance(given, str) and "/" not in given and not given.endswith(".toml"):
+    if isinstance(given, str) and not is_path(given):
         return {"name": given}
     return {"toml": Path(given or "").read_text(encoding="utf-8")}
 
@@ -210,14 +202,7 @@ def patch(
         lossy=lossy,
         request_id=_request_id(),
     )
-    if isinstance(fields, str):
-        request.toml = fields
-    elif _has_text(fields):
-        request.toml = tomli_w.dumps(_words(fields))
-    else:
-        pipe, mask = pipe_and_mask(fields)
-        request.pipe.CopyFrom(pipe)
-        request.mask.paths.extend(mask)
+    _fields.set_fields(request, fields)
     return _linkemu("PatchLink", request, v1.ChangeResponse, model.change)
 
 
@@ -236,55 +221,17 @@ def patches(
     return found
 
 
-def _has_text(value: object) -> bool:
-    """Whether it contains quantities with units, which must be sent as TOML."""
-    if isinstance(value, Mapping):
-        return any(_has_text(part) for part in value.values())
-    if isinstance(value, (list, tuple)):
-        return any(_has_text(part) for part in value)
-    return isinstance(value, str)
-
-
-def _words(value: Any) -> Any:
-    """The same for TOML, which has no null: "none" removes a part."""
-    if isinstance(value, Mapping):
-        return {name: _words(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_words(part) for part in value]
-    return "none" if value is None else value
-
-
-def pipe_and_mask(fields: Mapping[str, object]) -> tuple[v1.Pipe, list[str]]:
-    """A pipe with these fields, and their names. None removes a part."""
-    mask: list[str] = []
-    values: dict[str, Any] = {}
-    for name, value in fields.items():
-        if name in _PARTS and isinstance(value, Mapping):
-            mask += [f"{name}.{part}" for part in value]
-            values[name] = {k: v for k, v in value.items() if v is not None}
-        else:
-            mask.append(name)
-            if value is not None:
-                values[name] = value
-    try:
-        return v1.Pipe(**values), mask
-    except (TypeError, ValueError) as error:
-        known = ", ".join(field.name for field in v1.Pipe.DESCRIPTOR.fields)
-        raise ValueError(
-            f"{error}: a pipe has {known}, in the units of their names; or write the words of a "
-            'profile, with units: {"rate": "72 Mbit/s"}'
-        ) from error
-
-
 def stats(mark: bool) -> Call[v1.Stats]:
     """A snapshot."""
     # A second mark would begin another span.
     return _linkemu("GetStats", v1.GetStatsRequest(mark=mark), v1.Stats, _same, again=not mark)
 
 
-def watch_stats(interval: float) -> Call[v1.Stats]:
+def watch_stats(interval: Duration) -> Call[v1.Stats]:
     """A stream of snapshots."""
-    request = v1.WatchStatsRequest(interval_ns=_nanos(interval, "interval"))
+    request = v1.WatchStatsRequest(
+        interval_ns=_quantity.nanoseconds_of_seconds(interval, "interval")
+    )
     return _linkemu("WatchStats", request, v1.Stats, _same)
 
 
@@ -335,13 +282,13 @@ SCHEDULERS = {
 
 
 def add_link(
-    name: str, room: tuple[int, int], scheduler: str | None, via: tuple[str, int]
+    name: str, room: tuple[Size, int], scheduler: str | None, via: tuple[str, int]
 ) -> Call[v1.NamedLink]:
     """It is not repeated: the second attempt would find the name in use. `room` is bytes and
     clients, `via` a link and the weight there.
     """
     link = v1.NamedLink(
-        memory_bytes=room[0],
+        memory_bytes=_quantity.size(room[0], "memory"),
         clients=room[1],
         scheduler=SCHEDULERS[scheduler],
         via=f"{LINKS}{via[0]}" if via[0] else "",
@@ -381,13 +328,13 @@ def _links(
 
 
 def acquire(
-    holder: str, purpose: str, ttl: float, return_to: str | None, steal: bool
+    holder: str, purpose: str, ttl: Duration, return_to: str | None, steal: bool
 ) -> Call[v1.AcquireLeaseResponse]:
     """Answers the token."""
     request = v1.AcquireLeaseRequest(
         holder=holder,
         purpose=purpose,
-        ttl_ns=_nanos(ttl, "ttl"),
+        ttl_ns=_quantity.nanoseconds_of_seconds(ttl, "ttl"),
         return_profile=return_to or "",
         steal=steal,
         request_id=_request_id(),
@@ -493,23 +440,32 @@ def events(after: int | None, once: bool) -> Call[v1.Event]:
     return Call("/linkemu.v1.Events/WatchEvents", request, v1.Event, _same)
 
 
-def certificate(mark: bool, limits: Mapping[str, int | None]) -> Call[model.Certificate]:
-    """Certificate of the run since the last mark."""
-    request = v1.GetCertificateRequest(mark=mark, **_given(**limits))
+def certificate(mark: bool, limits: Mapping[str, str | int | None]) -> Call[model.Certificate]:
+    """Certificate of the run since the last mark. Limits with a unit may be text."""
+    given = {name: _limit(name, limit) for name, limit in limits.items()}
+    request = v1.GetCertificateRequest(mark=mark, **_given(**given))
     answer = v1.Certificate
     method = "/linkemu.v1.Certificates/GetCertificate"
     return Call(method, request, answer, model.certificate, again=not mark)
 
 
+def _limit(name: str, limit: str | int | None) -> object:
+    if name.endswith("_ns") and isinstance(limit, str):
+        return _quantity.nanoseconds(limit, name)
+    if name.endswith("_percent") and isinstance(limit, str):
+        return _quantity.percent(limit, name)
+    return limit
+
+
 def capture(
-    clients: Iterable[str], direction: Direction, snaplen: int, count: int, duration: float
+    clients: Iterable[str], direction: Direction, snaplen: Size, count: int, duration: Duration
 ) -> Call[v1.CaptureChunk]:
     """A stream of copies of packets."""
     request = v1.CaptureRequest(
         clients=list(clients),
         direction=_direction(direction),  # type: ignore[arg-type]
-        snaplen=snaplen,
+        snaplen=_quantity.size(snaplen, "snaplen"),
         count=count,
-        duration_ns=_nanos(duration, "duration"),
+        duration_ns=_quantity.nanoseconds_of_seconds(duration, "duration"),
     )
     return Call("/linkemu.v1.Captures/Capture", request, v1.CaptureChunk, _same, again=False)

@@ -9,7 +9,7 @@ acquired, because labgrid does not check if its clients are alive. But its lease
 labgrid-exporter does not know this resource and passes it on unchanged. So it does not need this
 package, and does not report whether the box is reachable.
 
-Addresses are as in `linkemu.Box`, times in seconds.
+Addresses are as in `linkemu.Box`. Times are seconds, or text such as "1 min".
 """
 
 from __future__ import annotations
@@ -27,8 +27,13 @@ from labgrid.resource.common import Resource
 from labgrid.resource.remote import RemotePlace
 
 import linkemu
+from linkemu._quantity import Duration, option_seconds
 
 _TEXT = attr.validators.instance_of(str)
+
+
+def _seconds(value: Duration) -> float:
+    return option_seconds(str(value))
 
 
 @target_factory.reg_resource
@@ -61,7 +66,7 @@ class LinkemuBox(Resource):
         make: Any = cls
         return cast(LinkemuBox, make(None, None, **arguments))
 
-    def connect(self, **options: float) -> linkemu.Box:
+    def connect(self, **options: Duration) -> linkemu.Box:
         """A client of the box, for the link. The options are `timeout` and `patience`."""
         return linkemu.Box(self.address, tls=self.tls(), link=self.link, **options)
 
@@ -101,9 +106,9 @@ class LinkemuDriver(Driver):
     bindings: ClassVar = {"resource": LinkemuBox}
 
     #: The lease outlives a job that was killed by this.
-    ttl: float = attr.ib(default=60.0, converter=float)
+    ttl: float = attr.ib(default=60.0, converter=_seconds)
     #: How long to wait for who holds the link without labgrid.
-    wait: float = attr.ib(default=120.0, converter=float)
+    wait: float = attr.ib(default=120.0, converter=_seconds)
     #: The profile that the link returns to.
     return_to: str = attr.ib(default="transparent", validator=_TEXT)
 

@@ -11,7 +11,7 @@ place and leasing the link. Leases of other links of the same box have no effect
 A box that does not answer is no evidence: its place is left alone. Places without a box are never
 touched, nor is a lease. The sweeper needs a certificate with the role `viewer`.
 
-Times are in seconds, on the monotonic clock.
+Times are in seconds, on the monotonic clock; options also take text such as "5 min".
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from labgrid.remote.client import start_session
 from labgrid.remote.generated import labgrid_coordinator_pb2 as pb2
 
 import linkemu
+from linkemu._quantity import option_seconds
 from linkemu.labgrid import LinkemuBox
 
 #: How long a box may take to answer.
@@ -127,6 +128,13 @@ class Sweep:
                 log.info("%s: reservation %s: %s", place.name, reservation, error.details())
 
 
+def _seconds(text: str) -> float:
+    try:
+        return option_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def main() -> None:
     """Runs until it is stopped, or the coordinator is gone."""
     arguments = argparse.ArgumentParser(
@@ -140,13 +148,13 @@ def main() -> None:
     )
     arguments.add_argument(
         "--grace",
-        type=float,
+        type=_seconds,
         default=300.0,
-        metavar="SECONDS",
+        metavar="TIME",
         help="release a place after its links had no lease for this time (300)",
     )
     arguments.add_argument(
-        "--every", type=float, default=10.0, metavar="SECONDS", help="look so often (10)"
+        "--every", type=_seconds, default=10.0, metavar="TIME", help="look so often (10)"
     )
     options = arguments.parse_args()
     if not options.grace >= 0 or not options.every > 0:

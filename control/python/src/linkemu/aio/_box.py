@@ -9,7 +9,9 @@ from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from linkemu import _calls, model, v1
-from linkemu._calls import Call, Direction, Fields, Given
+from linkemu._calls import Call, Direction, Given
+from linkemu._fields import Fields
+from linkemu._quantity import Duration, Nanoseconds, Percent, Size, seconds
 from linkemu._tasks import (
     Background,
     RpcError,
@@ -32,10 +34,10 @@ class Box:
 
     All calls are about `link`, without it about the link main. `address` is "unix:/path" or
     "/path" of a socket (linkd's usual one without it), or "host:port" with `tls`. Each call ends
-    after `timeout` seconds. While linkd cannot be reached, because it restarts for example, calls
-    that can be repeated are repeated for `patience` seconds. Close it, or use it in `async with`.
-    Several threads can use one `linkemu.Box`; a `linkemu.aio.Box` belongs to the event loop in
-    which it was made.
+    after `timeout`. While linkd cannot be reached, because it restarts for example, calls that can
+    be repeated are repeated for `patience`. Both are seconds, or text such as "5 s". Close it, or
+    use it in `async with`. Several threads can use one `linkemu.Box`; a `linkemu.aio.Box` belongs
+    to the event loop in which it was made.
     """
 
     def __init__(
@@ -44,19 +46,19 @@ class Box:
         *,
         tls: Tls | None = None,
         link: str | None = None,
-        timeout: float = TIMEOUT,
-        patience: float = PATIENCE,
+        timeout: Duration = TIMEOUT,
+        patience: Duration = PATIENCE,
     ) -> None:
         self._open(Place.of(address, tls, link), timeout, patience)
 
-    def _open(self, place: Place, timeout: float, patience: float) -> None:
+    def _open(self, place: Place, timeout: Duration, patience: Duration) -> None:
         self._place = place
-        self._timeout = timeout
-        self._patience = patience
+        self._timeout = seconds(timeout, "timeout")
+        self._patience = seconds(patience, "patience")
         self._channel = open_channel(place)
 
     @classmethod
-    def from_env(cls, *, timeout: float = TIMEOUT, patience: float = PATIENCE) -> Self:
+    def from_env(cls, *, timeout: Duration = TIMEOUT, patience: Duration = PATIENCE) -> Self:
         """The box that linkctl would use: from LINKEMU_SERVER, _CA, _CERT and _KEY, or from
         LINKEMU_SOCKET, or the local one; and its link, from LINKEMU_LINK.
         """
@@ -191,8 +193,8 @@ class Box:
         """
         return await self._ask(_calls.stats(mark))
 
-    def watch_stats(self, interval: float = 1.0) -> AsyncIterator[v1.Stats]:
-        """A snapshot now, then one every `interval` seconds, without end."""
+    def watch_stats(self, interval: Duration = 1.0) -> AsyncIterator[v1.Stats]:
+        """A snapshot now, then one every `interval` (seconds, or "500 ms"), without end."""
         return self._stream(_calls.watch_stats(interval))
 
     async def links(self) -> tuple[v1.NamedLink, ...]:
@@ -203,14 +205,15 @@ class Box:
         self,
         name: str,
         *,
-        memory: int = 0,
+        memory: Size = 0,
         clients: int = 0,
         scheduler: Literal["fifo", "drr"] | None = None,
         via: str = "",
         weight: int = 0,
     ) -> v1.NamedLink:
-        """Adds a link with `memory` bytes for packets and up to `clients` clients. Zero: an eighth
-        of the box's memory, and 16. It passes everything at once, and has no traffic yet.
+        """Adds a link with `memory` (bytes, or "512 MiB") for packets and up to `clients` clients.
+        Zero: an eighth of the box's memory, and 16. It passes everything at once, and has no
+        traffic yet.
 
         A link with a `scheduler` can be passed by others. Packets of a link with `via` also pass
         that link, with `weight` (zero: 1) if its scheduler is `drr`.
@@ -285,16 +288,17 @@ class Box:
         mark: bool = False,
         packets: int | None = None,
         emulator_drops: int | None = None,
-        lateness_p99_ns: int | None = None,
-        stall_ns: int | None = None,
-        memory_percent: int | None = None,
+        lateness_p99_ns: Nanoseconds | None = None,
+        stall_ns: Nanoseconds | None = None,
+        memory_percent: Percent | None = None,
         changes: int | None = None,
     ) -> model.Certificate:
         """Judges the run since the last mark: was the emulator itself the bottleneck?
 
-        Omitted limits are those of `linkctl certificate`. With `mark` the next run begins.
+        Omitted limits are those of `linkctl certificate`. A limit is a number in the unit of its
+        name, or text such as "300 ms" or "90 %". With `mark` the next run begins.
         """
-        limits = {
+        limits: dict[str, str | int | None] = {
             "packets": packets,
             "emulator_drops": emulator_drops,
             "lateness_p99_ns": lateness_p99_ns,
@@ -316,19 +320,21 @@ class Box:
         holder: str,
         *,
         purpose: str = "",
-        ttl: float = 60.0,
+        ttl: Duration = 60.0,
         return_to: str | None = None,
-        wait: float = 0.0,
+        wait: Duration = 0.0,
         steal: bool = False,
     ) -> Lease:
         """A lease, for `async with`. While it is active, no other client can change the link.
 
-        It is renewed in the background. It expires `ttl` seconds (1 s to 24 h) after this process
-        was killed. At its end, the link returns to the profile `return_to`, if given. If another
-        lease is active, the call waits for up to `wait` seconds and retries four times a second;
-        waiting clients are not queued. `steal` revokes the other lease, as an admin.
+        It is renewed in the background. It expires `ttl` (1 s to 24 h) after this process was
+        killed. At its end, the link returns to the profile `return_to`, if given. If another lease
+        is active, the call waits for up to `wait` and retries four times a second; waiting clients
+        are not queued. Times are seconds, or text such as "1 min". `steal` revokes the other lease,
+        as an admin.
         """
-        return Lease(self, Terms(holder, purpose, ttl, return_to, wait, steal))
+        times = seconds(ttl, "ttl"), seconds(wait, "wait")
+        return Lease(self, Terms(holder, purpose, times[0], return_to, times[1], steal))
 
     def capture(
         self,
@@ -337,14 +343,15 @@ class Box:
         client: str | None = None,
         clients: Sequence[str] = (),
         direction: Direction = "both",
-        snaplen: int = 128,
+        snaplen: Size = 128,
         count: int = 0,
-        duration: float = 0.0,
+        duration: Duration = 0.0,
     ) -> Capture:
         """Writes packets to a pcapng file, within `async with`.
 
-        It captures all clients, or `client` and `clients`, and `snaplen` bytes of each packet. It
-        ends with `async with`, or earlier after `count` copies or `duration` seconds.
+        It captures all clients, or `client` and `clients`, and `snaplen` (bytes, or "64 B") of each
+        packet. It ends with `async with`, or earlier after `count` copies or `duration` (seconds,
+        or "1 min").
         """
         which = [*clients, *([client] if client else [])]
         return Capture(

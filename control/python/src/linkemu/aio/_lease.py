@@ -11,7 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from linkemu import _calls, model, v1
-from linkemu._calls import Call, Fields, Given
+from linkemu._calls import Call, Given
+from linkemu._fields import Fields
+from linkemu._quantity import Duration, seconds
 from linkemu._tasks import Background, sleep
 from linkemu._terms import Terms, reached_end
 from linkemu._wire import Attempts
@@ -161,10 +163,10 @@ class Lease:
     ) -> model.Change:
         """Changes parts of the link; the other parts continue.
 
-        Each argument has new values of a pipe, with the keys and units of a profile:
-        `forward={"rate": "72 Mbit/s", "delay": {"base": "280 ms"}}`, or as fields of
-        `linkemu.v1.Pipe`, in the units of their names: `forward={"rate_bps": 72_000_000, "delay":
-        {"base_ns": 280_000_000}}`. None removes a part. Parts of `queue` and `delay` are changed
+        Each argument has new values of a pipe. Keys of a profile take text, as in a profile:
+        `forward={"rate": "72 Mbit/s", "delay": {"base": "280 ms"}}`. Fields of `linkemu.v1.Pipe`
+        take a number in the unit of their name, or text: `forward={"rate_bps": 72_000_000, "delay":
+        {"base_ns": "280 ms"}}`. None removes a part. Parts of `queue` and `delay` are changed
         one by one. Several directions are several changes; the last one is returned.
         """
         for direction, fields in _calls.patches(forward, return_, both):
@@ -245,23 +247,25 @@ class Run:
         """The current state."""
         return await self._box.scenario_state()
 
-    async def watch(self, timeout: float | None = None) -> AsyncIterator[v1.ScenarioState]:
+    async def watch(self, timeout: Duration | None = None) -> AsyncIterator[v1.ScenarioState]:
         """The state now and after each change, until the end."""
-        async for state in self._box._stream(_calls.watch_scenario(), timeout):
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        async for state in self._box._stream(_calls.watch_scenario(), limit):
             yield state
             if reached_end(self.number, self.name, state):
                 return
 
-    async def wait(self, timeout: float | None = None) -> v1.ScenarioState:
+    async def wait(self, timeout: Duration | None = None) -> v1.ScenarioState:
         """Waits for the end. Raises `ScenarioStopped` if the scenario is stopped, and `TimedOut`
-        after `timeout` seconds; the scenario continues then.
+        after `timeout` (seconds, or text such as "1 min"); the scenario continues then.
         """
-        until = None if timeout is None else time.monotonic() + timeout
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        until = None if limit is None else time.monotonic() + limit
         attempts = Attempts(self._box._patience, True)
         while True:
             remaining = None if until is None else until - time.monotonic()
             if remaining is not None and remaining <= 0:
-                raise TimedOut(f"scenario {self.name} did not end within {timeout:g} s")
+                raise TimedOut(f"scenario {self.name} did not end within {limit:g} s")
             try:
                 async for state in self.watch(remaining):
                     if reached_end(self.number, self.name, state):
