@@ -14,8 +14,8 @@ HERE = Path(__file__).parent
 # a second for an upload, and the handshake over the satellite takes 600 ms, so 300 ms more do not
 # change its result. The second version has 15 s for each answer, so 2 s do not change its result;
 # and lateness only makes the first version fail more clearly.
-TIGHT = {"lateness_p99_ns": 300_000_000, "stall_ns": 300_000_000}
-LOOSE = {"lateness_p99_ns": 2_000_000_000, "stall_ns": 2_000_000_000}
+TIGHT = {"lateness_p99_ns": "300 ms", "stall_ns": "300 ms"}
+LOOSE = {"lateness_p99_ns": "2 s", "stall_ns": "2 s"}
 
 
 def start(program, client, receiver, readings):
@@ -35,16 +35,16 @@ def upload(program, client, receiver, readings):
         return device.wait(300)
 
 
-@pytest.mark.link(profile="transparent", limits=TIGHT)
+@pytest.mark.linkemu_link(profile="transparent", limits=TIGHT)
 @pytest.mark.parametrize("program", ["uplink_v1.py", "uplink.py"])
-def test_each_reading_is_stored_once_on_a_short_path(program, link, client, receiver):
+def test_each_reading_is_stored_once_on_a_short_path(program, linkemu_link, client, receiver):
     assert upload(program, client, receiver, 5) == 0
     assert receiver.numbers(5) == [0, 1, 2, 3, 4]
 
 
 # The bug is visible on a link of 600 ms only. `strict`: if the first program passes one day, this
 # test fails, because it no longer tests anything.
-@pytest.mark.link(profile="viasat2", seed=7, limits=LOOSE)
+@pytest.mark.linkemu_link(profile="viasat2", seed=7, limits=LOOSE)
 @pytest.mark.parametrize(
     "program",
     [
@@ -57,25 +57,25 @@ def test_each_reading_is_stored_once_on_a_short_path(program, link, client, rece
         "uplink.py",
     ],
 )
-def test_each_reading_is_stored_once_over_a_satellite(program, link, client, receiver):
+def test_each_reading_is_stored_once_over_a_satellite(program, linkemu_link, client, receiver):
     code = upload(program, client, receiver, 2)
     assert receiver.numbers(2) == [0, 1]
     assert code == 0
 
 
-@pytest.mark.link(profile="viasat2", seed=7, limits=TIGHT)
-def test_a_device_that_hears_nothing_for_a_second_has_delivered(link, client, receiver):
+@pytest.mark.linkemu_link(profile="viasat2", seed=7, limits=TIGHT)
+def test_a_device_that_hears_nothing_for_a_second_has_delivered(linkemu_link, client, receiver):
     """The bug in figures: three copies are stored, and the device reports none of them."""
     assert upload("uplink_v1.py", client, receiver, 1) == 1
     assert receiver.numbers(3) == [0, 0, 0]
 
 
-@pytest.mark.link(profile="viasat2", seed=7, limits=LOOSE, capture=True)
-def test_no_reading_is_lost_in_an_outage(link, client, receiver):
+@pytest.mark.linkemu_link(profile="viasat2", seed=7, limits=LOOSE, capture=True)
+def test_no_reading_is_lost_in_an_outage(linkemu_link, client, receiver):
     with start("uplink.py", client, receiver, 15) as device:
         # The first file has arrived: the rest takes 8 s at least, and the outage begins after 3 s.
         assert receiver.numbers(1, within=60)
-        run = link.run_scenario(HERE / "outage.toml")
+        run = linkemu_link.run_scenario(HERE / "outage.toml")
         assert device.wait(300) == 0
         run.wait(60)
     assert receiver.numbers(15) == list(range(15))

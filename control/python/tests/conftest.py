@@ -103,7 +103,9 @@ class OneWorkerForBed(LoadScopeScheduling):  # type: ignore[misc]
         file = nodeid.partition("::")[0]
         return (
             "bed"
-            if file.endswith(("test_box.py", "test_plugin.py", "test_plugin_box.py"))
+            if file.endswith(
+                ("test_box.py", "test_marks.py", "test_plugin.py", "test_plugin_box.py")
+            )
             else file
         )
 

@@ -21,16 +21,16 @@ from linkemu import v1
 def test_marker_sets_link_and_restores_it(inner: Inner) -> None:
     result = inner.run(
         """
-@pytest.mark.link(profile="viasat2", seed=7, forward={"rate_bps": 72_000_000}, **patient)
-def test_one(link):
-    now = link.box.link()
-    assert (now.name, now.seed, now.generation) == ("viasat2*", 7, link.change.generation)
+@pytest.mark.linkemu_link(profile="viasat2", seed=7, forward={"rate_bps": 72_000_000}, **patient)
+def test_one(linkemu_link):
+    now = linkemu_link.box.link()
+    assert (now.name, now.seed, now.generation) == ("viasat2*", 7, linkemu_link.change.generation)
     assert now.profile.forward_pipe.rate_bps == 72_000_000
-    held = link.box.lease_holder()
+    held = linkemu_link.box.lease_holder()
     assert held.purpose.endswith("::test_one") and held.holder == "ci-7" and held.ttl == 25.0
     ping()
 
-@pytest.mark.link(**patient)
+@pytest.mark.linkemu_link(**patient)
 def test_marker_requests_no_fixture():
     ping()
 
@@ -52,8 +52,8 @@ def test_no_link():
 def test_certificate_and_capture_are_beside_report(inner: Inner) -> None:
     result = inner.run(
         """
-@pytest.mark.link(profile="viasat2", seed=7, capture={"snaplen": 64}, **patient)
-def test_one(link):
+@pytest.mark.linkemu_link(profile="viasat2", seed=7, capture={"snaplen": 64}, **patient)
+def test_one(linkemu_link):
     ping()
 """,
         "--junitxml=junit.xml",
@@ -80,14 +80,14 @@ def test_one(link):
 def test_capture_of_passed_test_is_kept_on_request_only(inner: Inner) -> None:
     result = inner.run(
         """
-@pytest.mark.link(**patient)
-def test_passes(link): ping()
+@pytest.mark.linkemu_link(**patient)
+def test_passes(linkemu_link): ping()
 
-@pytest.mark.link(**patient)
-def test_fails(link): ping(); assert False
+@pytest.mark.linkemu_link(**patient)
+def test_fails(linkemu_link): ping(); assert False
 
-@pytest.mark.link(capture=False, **patient)
-def test_none(link): ping(); assert False
+@pytest.mark.linkemu_link(capture=False, **patient)
+def test_none(linkemu_link): ping(); assert False
 """,
         "--linkemu-capture=failed",
     )
@@ -107,21 +107,21 @@ def stall():
     time.sleep(0.3)
     os.kill(pid, signal.SIGCONT)
 
-@pytest.mark.link(limits={{"lateness_p99_ns": 10**10}})
-def test_passes(link):
+@pytest.mark.linkemu_link(limits={{"lateness_p99_ns": 10**10}})
+def test_passes(linkemu_link):
     ping(); stall(); ping()
 
-@pytest.mark.link(limits={{"lateness_p99_ns": 10**10}})
-def test_fails(link):
+@pytest.mark.linkemu_link(limits={{"lateness_p99_ns": 10**10}})
+def test_fails(linkemu_link):
     ping(); stall(); assert 2 + 2 == 5
 
-@pytest.mark.link(certificate=False)
-def test_is_not_judged(link):
+@pytest.mark.linkemu_link(certificate=False)
+def test_is_not_judged(linkemu_link):
     stall()
 
-@pytest.mark.link(limits={{"packets": 10**9}})
+@pytest.mark.linkemu_link(limits={{"packets": 10**9}})
 @pytest.mark.xfail
-def test_is_expected_to_fail(link):
+def test_is_expected_to_fail(linkemu_link):
     assert False
 """,
         "--junitxml=junit.xml",
@@ -153,24 +153,24 @@ from pathlib import Path
 
 PID = Path({str(bed.directory / "dataplane.pid")!r})
 
-def crash(link):
+def crash(linkemu_link):
     before = PID.read_text()
     os.kill(int(before), signal.SIGKILL)
     end = time.monotonic() + 60
-    while PID.read_text() == before or link.box.stats().span.marked:
+    while PID.read_text() == before or linkemu_link.box.stats().span.marked:
         assert time.monotonic() < end
         time.sleep(0.1)
 
-@pytest.mark.link(**patient)
-def test_passes(link):
-    crash(link); ping()
+@pytest.mark.linkemu_link(**patient)
+def test_passes(linkemu_link):
+    crash(linkemu_link); ping()
 
-@pytest.mark.link(certificate=False)
-def test_fails(link):
-    crash(link); assert False
+@pytest.mark.linkemu_link(certificate=False)
+def test_fails(linkemu_link):
+    crash(linkemu_link); assert False
 
-@pytest.mark.link(**patient)
-def test_that_comes_next(link):
+@pytest.mark.linkemu_link(**patient)
+def test_that_comes_next(linkemu_link):
     ping()
 """,
     )
@@ -186,38 +186,38 @@ def test_scenario_stopped_by_others_makes_test_error(inner: Inner) -> None:
 import linkemu
 from linkemu import _calls
 
-def stop(link):
-    with linkemu.Box(link.box.address) as other:
-        other._ask(_calls.stop_scenario(False), link.lease.token)
+def stop(linkemu_link):
+    with linkemu.Box(linkemu_link.box.address) as other:
+        other._ask(_calls.stop_scenario(False), linkemu_link.lease.token)
 
-@pytest.mark.link(**patient)
-@pytest.mark.scenario("rain-fade")
-def test_passes(link, scenario):
-    ping(); stop(link)
+@pytest.mark.linkemu_link(**patient)
+@pytest.mark.linkemu_scenario("rain-fade")
+def test_passes(linkemu_link, linkemu_scenario):
+    ping(); stop(linkemu_link)
 
-@pytest.mark.link(**patient)
-@pytest.mark.scenario("rain-fade")
-def test_waits(link, scenario):
-    ping(); stop(link); scenario.wait(60)
+@pytest.mark.linkemu_link(**patient)
+@pytest.mark.linkemu_scenario("rain-fade")
+def test_waits(linkemu_link, linkemu_scenario):
+    ping(); stop(linkemu_link); linkemu_scenario.wait(60)
 
-@pytest.mark.link(**patient)
-def test_waits_for_its_own(link):
-    ping(); mine = link.run_scenario("rain-fade"); stop(link); mine.wait(60)
+@pytest.mark.linkemu_link(**patient)
+def test_waits_for_its_own(linkemu_link):
+    ping(); mine = linkemu_link.run_scenario("rain-fade"); stop(linkemu_link); mine.wait(60)
 
-@pytest.mark.link(**patient)
-@pytest.mark.scenario("rain-fade")
-def test_stops_it(link, scenario):
-    ping(); scenario.stop()
+@pytest.mark.linkemu_link(**patient)
+@pytest.mark.linkemu_scenario("rain-fade")
+def test_stops_it(linkemu_link, linkemu_scenario):
+    ping(); linkemu_scenario.stop()
 
-@pytest.mark.link(**patient)
-@pytest.mark.scenario("rain-fade")
-def test_runs_another(link, scenario):
-    ping(); scenario.stop(); link.run_scenario("rain-fade")
+@pytest.mark.linkemu_link(**patient)
+@pytest.mark.linkemu_scenario("rain-fade")
+def test_runs_another(linkemu_link, linkemu_scenario):
+    ping(); linkemu_scenario.stop(); linkemu_link.run_scenario("rain-fade")
 
-@pytest.mark.link(**patient)
-@pytest.mark.scenario("rain-fade")
-def test_waits_too_short(link, scenario):
-    ping(); scenario.wait(0.1)
+@pytest.mark.linkemu_link(**patient)
+@pytest.mark.linkemu_scenario("rain-fade")
+def test_waits_too_short(linkemu_link, linkemu_scenario):
+    ping(); linkemu_scenario.wait(0.1)
 """,
     )
     result.assert_outcomes(passed=2, failed=1, errors=3)
@@ -229,8 +229,8 @@ def test_unanswered_call_makes_test_error(inner: Inner) -> None:
         """
 import linkemu
 
-@pytest.mark.link(**patient)
-def test_one(link):
+@pytest.mark.linkemu_link(**patient)
+def test_one(linkemu_link):
     ping()
     with linkemu.Box("/none/linkd.sock", patience=0) as gone:
         gone.version()
@@ -243,17 +243,17 @@ def test_one(link):
 def test_invalid_limits_are_errors_and_end_no_session(inner: Inner) -> None:
     result = inner.run(
         """
-@pytest.mark.link(limits={"stal_ns": 5})
-def test_name(link): pass
+@pytest.mark.linkemu_link(limits={"stal_ns": 5})
+def test_name(linkemu_link): pass
 
-@pytest.mark.link(limits={"stall_ns": -1})
-def test_value(link): pass
+@pytest.mark.linkemu_link(limits={"stall_ns": -1})
+def test_value(linkemu_link): pass
 
-@pytest.mark.link(limits={"mark": True})
-def test_no_limit(link): pass
+@pytest.mark.linkemu_link(limits={"mark": True})
+def test_no_limit(linkemu_link): pass
 
-@pytest.mark.link(limits=5)
-def test_number(link): pass
+@pytest.mark.linkemu_link(limits=5)
+def test_number(linkemu_link): pass
 
 def test_none(): pass
 """,
@@ -265,8 +265,15 @@ def test_none(): pass
 
 def test_unwritable_directory_is_error_and_ends_no_session(inner: Inner) -> None:
     (inner.path / "file").touch()
-    body = "@pytest.mark.link(**patient)\ndef test_one(link): ping()\ndef test_two(): pass\n"
-    result = inner.run(body, "--linkemu-out=file")
+    result = inner.run(
+        """
+@pytest.mark.linkemu_link(**patient)
+def test_one(linkemu_link): ping()
+
+def test_two(): pass
+""",
+        "--linkemu-out=file",
+    )
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*results of the box cannot be written: *"])
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
@@ -275,13 +282,13 @@ def test_unwritable_directory_is_error_and_ends_no_session(inner: Inner) -> None
 def test_marker_of_one_instance_is_not_shared(inner: Inner) -> None:
     result = inner.run(
         """
-fading = pytest.mark.scenario("rain-fade")
+fading = pytest.mark.linkemu_scenario("rain-fade")
 
-@pytest.mark.link(**patient)
+@pytest.mark.linkemu_link(**patient)
 @pytest.mark.parametrize("n", [pytest.param(0, marks=fading), 1])
 def test_one(request, n):
     ping()
-    assert ("scenario" in request.node.fixturenames) == (n == 0)
+    assert ("linkemu_scenario" in request.node.fixturenames) == (n == 0)
 """,
     )
     result.assert_outcomes(passed=2)
@@ -290,9 +297,9 @@ def test_one(request, n):
 def test_each_test_has_separate_files(inner: Inner) -> None:
     result = inner.run(
         """
-@pytest.mark.link(**patient)
+@pytest.mark.linkemu_link(**patient)
 @pytest.mark.parametrize("sign", ["+", "=", "x" * 200, "y" + "x" * 200])
-def test_one(link, sign): ping()
+def test_one(linkemu_link, sign): ping()
 """,
     )
     result.assert_outcomes(passed=4)
@@ -308,26 +315,28 @@ def test_scenario_runs_during_test_and_is_stopped_after(inner: Inner) -> None:
         """
 from pathlib import Path
 
-@pytest.mark.link(profile="viasat2", **patient)
-@pytest.mark.scenario(Path("endless.toml"), seed=3)
-def test_endless(scenario):
-    assert scenario.name == "endless"
+@pytest.mark.linkemu_link(profile="viasat2", **patient)
+@pytest.mark.linkemu_scenario(Path("endless.toml"), seed=3)
+def test_endless(linkemu_scenario):
+    assert linkemu_scenario.name == "endless"
     ping()
 
-@pytest.mark.link(profile="viasat2", **patient)
-@pytest.mark.scenario("rain-fade")
-def test_by_name(link, scenario):
-    assert link.box.scenario_state().name == "rain-fade"
+@pytest.mark.linkemu_link(profile="viasat2", **patient)
+@pytest.mark.linkemu_scenario("rain-fade")
+def test_by_name(linkemu_link, linkemu_scenario):
+    assert linkemu_link.box.scenario_state().name == "rain-fade"
     ping()
 
-@pytest.mark.scenario("rain-fad")
-def test_wrong_name(scenario): pass
+@pytest.mark.linkemu_scenario("rain-fad")
+def test_wrong_name(linkemu_scenario): pass
 
-def test_no_marker(scenario): pass
+def test_no_marker(linkemu_scenario): pass
 """,
     )
     result.assert_outcomes(passed=2, errors=2)
-    result.stdout.fnmatch_lines(["*no scenario: *rain-fade*", "*`scenario` needs a marker*"])
+    result.stdout.fnmatch_lines(
+        ["*no scenario: *rain-fade*", "*`linkemu_scenario` needs a marker*"]
+    )
     assert inner.box.scenario_state().phase == v1.SCENARIO_PHASE_STOPPED
     assert inner.box.link().name == "transparent"
 
@@ -335,14 +344,14 @@ def test_no_marker(scenario): pass
 def test_refused_setting_is_error_with_message_of_server(inner: Inner) -> None:
     result = inner.run(
         """
-@pytest.mark.link(profile="viasat3")
-def test_profile(link): pass
+@pytest.mark.linkemu_link(profile="viasat3")
+def test_profile(linkemu_link): pass
 
-@pytest.mark.link(profil="viasat2")
-def test_keyword(link): pass
+@pytest.mark.linkemu_link(profil="viasat2")
+def test_keyword(linkemu_link): pass
 
-@pytest.mark.link(both={"rate": 5})
-def test_field(link): pass
+@pytest.mark.linkemu_link(both={"rate": 5})
+def test_field(linkemu_link): pass
 """,
     )
     result.assert_outcomes(errors=3)

@@ -34,7 +34,7 @@ def test_missing_box_is_error_unless_skip_is_configured(
 ) -> None:
     pytester.makeini(f"[pytest]\nlinkemu_missing = {missing}\nlinkemu_socket = /none/linkd.sock\n")
     pytester.makepyfile(
-        "def test_one(link): pass\ndef test_two(link): pass\ndef test_three(): pass"
+        "def test_one(linkemu_link): pass\ndef test_two(linkemu_link): pass\ndef test_three(): pass"
     )
     result = pytester.runpytest_inprocess("-rs", *ALONE)
     result.assert_outcomes(**{outcomes: 2, "passed": 1})
@@ -46,14 +46,16 @@ def test_address_without_certificates_is_error_with_remedy(
 ) -> None:
     for name in ("LINKEMU_SERVER", "LINKEMU_CA", "LINKEMU_CERT", "LINKEMU_KEY"):
         monkeypatch.delenv(name, raising=False)
-    pytester.makepyfile("def test_one(link): pass")
+    pytester.makepyfile("def test_one(linkemu_link): pass")
     result = pytester.runpytest_inprocess("--linkemu-address=box:8443", *ALONE)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*no box: *needs LINKEMU_CA, LINKEMU_CERT, LINKEMU_KEY too*"])
 
 
 def test_environment_of_linkctl_is_sufficient(box: linkemu.Box, pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(HEADER + "@pytest.mark.link(**patient)\ndef test_one(link): ping()")
+    pytester.makepyfile(
+        HEADER + "@pytest.mark.linkemu_link(**patient)\ndef test_one(linkemu_link): ping()"
+    )
     result = pytester.runpytest_subprocess(timeout=60)
     result.assert_outcomes(passed=1)
 
@@ -62,29 +64,44 @@ def test_session_with_link_of_its_own_leaves_main_alone(box: linkemu.Box, inner:
     with box.lease("another job"):
         result = inner.run(
             """
-def test_one(link, linkemu_box):
+def test_one(linkemu_link, linkemu_box):
     assert linkemu_box.link_name.startswith("pytest-")
     ping()
-    assert link.box.client_states()
+    assert linkemu_link.box.client_states()
 """,
             "--linkemu-link=own",
             "--linkemu-prefix=10.77.0.10/32",
-            "--linkemu-memory=33554432",
-            "--linkemu-wait=1",
+            "--linkemu-memory=32MiB",
+            "--linkemu-wait=1 s",
         )
     result.assert_outcomes(passed=1)
     assert [link.name for link in box.links()] == ["links/main"]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--linkemu-ttl=5 m", '*--linkemu-ttl 5 m: "m" in "5 m" is not a unit of time: write min*'),
+        ("--linkemu-wait=soon", '*--linkemu-wait soon: "soon" does not begin with a number*'),
+    ],
+)
+def test_wrong_quantity_of_option_is_error_with_remedy(
+    option: str, message: str, inner: Inner
+) -> None:
+    result = inner.run("def test_one(linkemu_link): pass", option)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([message])
 
 
 def test_xdist_workers_take_turns(inner: Inner) -> None:
     result = inner.run(
         """
 @pytest.mark.parametrize("n", range(4))
-@pytest.mark.link(**patient)
-def test_one(link, n):
-    before = link.box.link().generation
+@pytest.mark.linkemu_link(**patient)
+def test_one(linkemu_link, n):
+    before = linkemu_link.box.link().generation
     ping()
-    assert link.box.link().generation == before == link.change.generation
+    assert linkemu_link.box.link().generation == before == linkemu_link.change.generation
 """,
         "-n2",
         "-v",
@@ -116,22 +133,22 @@ def test_xdist_workers_are_refused_single_box_of_labgrid(
     inner.pytester.makepyfile(
         HEADER
         + """
-@pytest.mark.link(**patient)
-@pytest.mark.scenario("rain-fade")
-def test_one(link, scenario):
-    assert link.box.lease_holder().purpose == "labgrid"
+@pytest.mark.linkemu_link(**patient)
+@pytest.mark.linkemu_scenario("rain-fade")
+def test_one(linkemu_link, linkemu_scenario):
+    assert linkemu_link.box.lease_holder().purpose == "labgrid"
     ping()
 
-@pytest.mark.link(**patient)
-def test_two(link):
-    assert link.lease._run._stopped
+@pytest.mark.linkemu_link(**patient)
+def test_two(linkemu_link):
+    assert linkemu_link.lease._run._stopped
     # Scenario that the test leaves running.
-    link.run_scenario("rain-fade")
+    linkemu_link.run_scenario("rain-fade")
     ping()
 
-@pytest.mark.link(**patient)
-def test_three(link):
-    assert link.box.scenario_state().message.startswith("stopped by")
+@pytest.mark.linkemu_link(**patient)
+def test_three(linkemu_link):
+    assert linkemu_link.box.scenario_state().message.startswith("stopped by")
     ping()
 """
     )
@@ -145,7 +162,7 @@ def test_three(link):
 
 def test_lease_timeout_is_error_that_names_holder(inner: Inner) -> None:
     with inner.box.lease("somebody else"):
-        result = inner.run("def test_one(link): pass", "--linkemu-wait=0.3")
+        result = inner.run("def test_one(linkemu_link): pass", "--linkemu-wait=0.3")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
         ["*no link: the link is leased to somebody else*0.3 s without success*"]
@@ -157,8 +174,8 @@ def test_lease_timeout_is_error_that_names_holder(inner: Inner) -> None:
 )
 def test_lease_of_killed_pytest_expires(inner: Inner, how: signal.Signals) -> None:
     path = inner.pytester.makepyfile(
-        HEADER + '@pytest.mark.link(profile="viasat2", capture=True, **patient)\n'
-        "def test_one(link): ping(); open('there', 'w').close(); time.sleep(600)\n"
+        HEADER + '@pytest.mark.linkemu_link(profile="viasat2", capture=True, **patient)\n'
+        "def test_one(linkemu_link): ping(); open('there', 'w').close(); time.sleep(600)\n"
     )
     command = [sys.executable, "-m", "pytest", str(path), *ALONE, "--linkemu-socket", inner.socket]
     victim = subprocess.Popen(
@@ -184,9 +201,9 @@ def test_stolen_lease_makes_test_error(bed: Bed, inner: Inner) -> None:
         """
 import linkemu
 
-def test_one(link):
+def test_one(linkemu_link):
     ping()
-    with linkemu.Box(link.box.address) as other, other.lease("thief", steal=True):
+    with linkemu.Box(linkemu_link.box.address) as other, other.lease("thief", steal=True):
         pass
 """,
     )
@@ -197,11 +214,11 @@ def test_one(link):
 def test_linkd_restart_during_test_is_tolerated(bed: Bed, inner: Inner) -> None:
     result = inner.run(
         f"""
-@pytest.mark.link(profile="viasat2", **patient)
-def test_one(link):
+@pytest.mark.linkemu_link(profile="viasat2", **patient)
+def test_one(linkemu_link):
     ping()
     os.kill({bed.pid("linkd")}, signal.SIGKILL)
-    link.patch(forward={{"rate_bps": 20_000_000}})
+    linkemu_link.patch(forward={{"rate_bps": 20_000_000}})
     ping()
 """,
     )

@@ -4,25 +4,30 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from linkemu._calls import Given
+from linkemu._fields import Fields
 from linkemu._sync import Box, Capture, Lease, Run
 from linkemu.model import Certificate, Change
 
 
 @dataclasses.dataclass(frozen=True)
 class LinkMark:
-    """Arguments of `@pytest.mark.link`."""
+    """Arguments of `@pytest.mark.linkemu_link`, and keys of a parameter of `linkemu_link`."""
 
-    profile: str | None = None
-    """Profile of the test; none: the profile to which the link returns."""
+    profile: Given | None = None
+    """Profile of the test: a name, the path of a file, or a message; none: the profile to which the
+    link returns.
+    """
     seed: int | None = None
     """Seed of the link's random processes; the same seed gives the same losses."""
-    forward: Mapping[str, object] | None = None
-    return_: Mapping[str, object] | None = None
-    both: Mapping[str, object] | None = None
+    forward: Fields | None = None
+    return_: Fields | None = None
+    both: Fields | None = None
     """Changes on top of the profile, as `Lease.patch` takes them."""
     lossy: bool = False
     """Accept a link that does not fit into the box."""
@@ -36,7 +41,7 @@ class LinkMark:
 
 @dataclasses.dataclass
 class LinkUnderTest:
-    """The fixture `link`: a box for the exclusive use of this test."""
+    """The fixture `linkemu_link`: a box for the exclusive use of this test."""
 
     box: Box
     """The box."""
@@ -49,21 +54,61 @@ class LinkUnderTest:
     _kept: Literal["never", "failed", "always"] = dataclasses.field(repr=False)
     _capture: Capture | None = dataclasses.field(default=None, repr=False)
 
-    def set_profile(self, profile: Any, **more: Any) -> Change:
+    def set_profile(
+        self,
+        profile: Given | None = None,
+        *,
+        toml: str | None = None,
+        seed: int | None = None,
+        expected_generation: int | None = None,
+        lossy: bool = False,
+    ) -> Change:
         """As `Lease.set_profile`."""
-        return self.lease.set_profile(profile, **more)
+        return self.lease.set_profile(
+            profile, toml=toml, seed=seed, expected_generation=expected_generation, lossy=lossy
+        )
 
-    def patch(self, **more: Any) -> Change:
+    def patch(
+        self,
+        *,
+        forward: Fields | None = None,
+        return_: Fields | None = None,
+        both: Fields | None = None,
+        expected_generation: int | None = None,
+        lossy: bool = False,
+    ) -> Change:
         """As `Lease.patch`."""
-        return self.lease.patch(**more)
+        return self.lease.patch(
+            forward=forward,
+            return_=return_,
+            both=both,
+            expected_generation=expected_generation,
+            lossy=lossy,
+        )
 
     def mark(self) -> None:
         """Restarts the run: the certificate covers what follows."""
         self.lease.mark()
 
-    def run_scenario(self, *given: Any, **more: Any) -> Run:
+    def run_scenario(
+        self,
+        scenario: str | os.PathLike[str] | None = None,
+        *,
+        toml: str | None = None,
+        seed: int | None = None,
+        expected_generation: int | None = None,
+        tolerate_changes: bool = False,
+        lossy: bool = False,
+    ) -> Run:
         """As `Lease.run_scenario`."""
-        return self.lease.run_scenario(*given, **more)
+        return self.lease.run_scenario(
+            scenario,
+            toml=toml,
+            seed=seed,
+            expected_generation=expected_generation,
+            tolerate_changes=tolerate_changes,
+            lossy=lossy,
+        )
 
     def _begin_capture(self) -> None:
         wanted = self._mark.capture

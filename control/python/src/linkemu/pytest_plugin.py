@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests over a link: fixtures and markers for pytest.
 
-    @pytest.mark.link(profile="viasat2", seed=7)
-    def test_download(link): ...
+    @pytest.mark.linkemu_link(profile="viasat2", seed=7)
+    def test_download(linkemu_link): ...
 
-    @pytest.mark.link(profile="viasat2", capture=True)
-    @pytest.mark.scenario("rain-fade")
-    def test_survives_rain(link, scenario):
+    @pytest.mark.parametrize("linkemu_link", ["lte", {"profile": "geo-600"}], indirect=True)
+    def test_upload(linkemu_link): ...
+
+    @pytest.mark.linkemu_link(profile="viasat2", capture=True)
+    @pytest.mark.linkemu_scenario("rain-fade")
+    def test_survives_rain(linkemu_link, linkemu_scenario):
         ...
-        scenario.wait()
+        linkemu_scenario.wait()
 
-Each test with the fixture `link` has exclusive use of a link of the box: a lease, for which other
-tests wait. The marker sets the link. At the end of the test, the link returns to the profile of
-`--linkemu-return-to`, at the latest when the lease expires.
+Each test with the fixture `linkemu_link` has exclusive use of a link of the box: a lease, for which
+other tests wait. The marker, or the parameter of the fixture, sets the link. At the end of the test
+the link returns to the profile of `--linkemu-return-to`, at the latest when the lease expires.
 
 The certificate of the run is attached to the report. If the emulator itself was the bottleneck,
 the result is not valid: the test is an *error* in the phase of setup, even if its body passed.
@@ -29,20 +32,34 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, TypeVar
 
 import pytest
 
-from linkemu import _calls, v1
+from linkemu import _calls
+from linkemu._calls import is_path
+from linkemu._marks import (
+    LINK,
+    OLD,
+    SCENARIO,
+    check_parametrization,
+    fail,
+    link_mark,
+    marker,
+    parameter_id,
+)
+from linkemu._quantity import option_seconds, option_size
 from linkemu._sync import Box, Lease, Run
 from linkemu._terms import reached_end
 from linkemu._under_test import LinkMark as LinkMark
 from linkemu._under_test import LinkUnderTest as LinkUnderTest
 from linkemu._wire import Place, Tls
-from linkemu.errors import LinkemuError, ScenarioStopped, Unavailable
-from linkemu.model import Certificate
+from linkemu.errors import InvalidRequest, LinkemuError, ScenarioStopped, Unavailable
+from linkemu.model import Certificate, Change
+
+T = TypeVar("T")
 
 _TEXT_CHARS = 200
 """Limit of a lease's purpose."""
@@ -61,10 +78,14 @@ _OPTIONS: tuple[tuple[str, str, str | None], ...] = (
         "with link = own: addresses of its clients, such as 10.1.0.0/24,2001:db8::/48",
         None,
     ),
-    ("memory", "with link = own: bytes for its packets; 0: an eighth of the box's", "0"),
+    (
+        "memory",
+        "with link = own: memory for its packets: bytes, or 1GB; 0: an eighth of the box's",
+        "0",
+    ),
     ("holder", "name of the holder in leases (user@host)", None),
-    ("ttl", "seconds until the lease of a killed pytest expires", "30"),
-    ("wait", "seconds to wait for the lease", "600"),
+    ("ttl", "time until the lease of a killed pytest expires: seconds, or 1min", "30"),
+    ("wait", "time to wait for the lease: seconds, or 10min", "600"),
     ("return-to", "profile of the link after a test", "transparent"),
     ("out", "directory for certificates and captures", "linkemu-report"),
 )
@@ -105,21 +126,23 @@ def _option(config: pytest.Config, name: str) -> str:
     return value
 
 
-def _seconds(config: pytest.Config, name: str) -> float:
+def _quantity_option(config: pytest.Config, name: str, parse: Callable[[str], T]) -> T:
     text = _option(config, name)
     try:
-        return float(text)
-    except ValueError:
-        raise pytest.UsageError(f"--linkemu-{name} {text}: write seconds, such as 30") from None
+        return parse(text)
+    except ValueError as error:
+        raise pytest.UsageError(f"--linkemu-{name} {text}: {error}") from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the markers."""
     fields = ", ".join(f"{field.name}=" for field in dataclasses.fields(LinkMark))
-    config.addinivalue_line("markers", f"link({fields}): the link of a test, from a box")
-    config.addinivalue_line(
-        "markers", "scenario(name_or_path, seed=, toml=, …): a scenario that runs during a test"
-    )
+    for line in (
+        f"{LINK}({fields}): the link of a test, from a box",
+        f"{SCENARIO}(name_or_path, seed=, toml=, …): a scenario that runs during a test",
+        *(f"{old}(…): old name of {name}" for name, old in OLD.items()),
+    ):
+        config.addinivalue_line("markers", line)
     config.pluginmanager.register(_Summary(), "linkemu-summary")
     if not hasattr(config, "workerinput"):
         # Relative to the directory of pytest, as for its own files. xdist's workers receive it.
@@ -132,10 +155,20 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     names = getattr(item, "fixturenames", None)
     if names is None:
         return
-    for name in ("scenario", "link"):
-        if item.get_closest_marker(name) is not None and name not in names:
+    for name in (SCENARIO, LINK):
+        if marker(item, name) is not None and name not in names:
             # All instances of a parametrized test share the list, but not their markers.
             names = item.fixturenames = [name, *names]  # type: ignore[attr-defined]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Checks the parameters of fixtures."""
+    check_parametrization(metafunc.definition)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Readable ids for links."""
+    return parameter_id(val) if argname == LINK else None
 
 
 @pytest.fixture(scope="session")
@@ -149,7 +182,7 @@ def linkemu_box(request: pytest.FixtureRequest) -> Iterator[Box]:
     try:
         box = _box(config)
     except (ValueError, LinkemuError) as error:
-        _fail(f"no box: {error}")
+        fail(f"no box: {error}")
     with box:
         try:
             box.version()
@@ -160,7 +193,7 @@ def linkemu_box(request: pytest.FixtureRequest) -> Iterator[Box]:
             )
             if _option(config, "missing") == "skip":
                 pytest.skip(lack)
-            _fail(f"{lack}; --linkemu-missing=skip leaves such tests out")
+            fail(f"{lack}; --linkemu-missing=skip leaves such tests out")
         name = _option(config, "link")
         if name != _OWN:
             yield box
@@ -174,18 +207,18 @@ def _own_link(config: pytest.Config, box: Box) -> Iterator[Box]:
     """A link that the session adds, with its traffic, and removes at its end."""
     prefixes = [p.strip() for p in _option(config, "prefix").split(",") if p.strip()]
     if not prefixes:
-        _fail("--linkemu-link=own needs --linkemu-prefix too: which addresses are its clients?")
+        fail("--linkemu-link=own needs --linkemu-prefix too: which addresses are its clients?")
     name = f"pytest-{secrets.token_hex(4)}"
     try:
-        box.add_link(name, memory=int(_seconds(config, "memory")))
+        box.add_link(name, memory=_quantity_option(config, "memory", option_size))
     except LinkemuError as error:
-        _fail(f"no link: {error}")
+        fail(f"no link: {error}")
     try:
         with box.on(name) as own:
             try:
                 own._ask(_calls.assign(prefixes, (), (), ()))
             except LinkemuError as error:
-                _fail(f"no link: {error}")
+                fail(f"no link: {error}")
             yield own
     finally:
         with contextlib.suppress(LinkemuError):
@@ -231,7 +264,7 @@ def _labgrid_driver(request: pytest.FixtureRequest) -> Any:
     if hasattr(config, "workerinput"):
         # Each worker would hold the lease of the only box until its end, and the others would wait
         # in vain.
-        _fail(
+        fail(
             "no box: labgrid's one box is leased for the whole session, which workers of "
             "pytest-xdist cannot share: run without -n, or as a job for each box"
         )
@@ -239,10 +272,10 @@ def _labgrid_driver(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def link(request: pytest.FixtureRequest, linkemu_box: Box) -> Iterator[LinkUnderTest]:
-    """A link for the exclusive use of this test, set by its marker."""
+def linkemu_link(request: pytest.FixtureRequest, linkemu_box: Box) -> Iterator[LinkUnderTest]:
+    """A link for the exclusive use of this test, set by its marker or its parameter."""
     item, config = request.node, request.config
-    mark = _mark(item)
+    mark = link_mark(item, getattr(request, "param", None))
     driver = _labgrid_driver(request)
     home = _option(config, "return-to")
     lease = (
@@ -251,15 +284,15 @@ def link(request: pytest.FixtureRequest, linkemu_box: Box) -> Iterator[LinkUnder
         else linkemu_box.lease(
             _option(config, "holder") or f"{_user()}@{socket.gethostname()}",
             purpose=_purpose(item.nodeid),
-            ttl=_seconds(config, "ttl"),
+            ttl=_quantity_option(config, "ttl", option_seconds),
             return_to=home,
-            wait=_seconds(config, "wait"),
+            wait=_quantity_option(config, "wait", option_seconds),
         )
     )
     try:
         if driver is None:
             lease.acquire()
-        change = lease.set_profile(mark.profile or home, seed=mark.seed, lossy=mark.lossy)
+        change = _set_profile(lease, mark, home)
         if mark.forward or mark.return_ or mark.both:
             change = lease.patch(
                 forward=mark.forward, return_=mark.return_, both=mark.both, lossy=mark.lossy
@@ -269,9 +302,9 @@ def link(request: pytest.FixtureRequest, linkemu_box: Box) -> Iterator[LinkUnder
         made = LinkUnderTest(linkemu_box, lease, change, mark, path, kept)
         lease.mark()
         made._begin_capture()
-    except LinkemuError as error:
+    except (LinkemuError, TypeError, ValueError) as error:
         _give_back(lease, driver, home)
-        _fail(f"no link: {error}")
+        fail(f"no link: {error}")
     except BaseException:
         _give_back(lease, driver, home)
         raise
@@ -286,6 +319,28 @@ def link(request: pytest.FixtureRequest, linkemu_box: Box) -> Iterator[LinkUnder
             _give_back(lease, driver, home)
 
 
+@pytest.fixture
+def link(linkemu_link: LinkUnderTest) -> LinkUnderTest:
+    """Old name of `linkemu_link`."""
+    return linkemu_link
+
+
+def _set_profile(lease: Lease, mark: LinkMark, home: str) -> Change:
+    profile = mark.profile or home
+    try:
+        return lease.set_profile(profile, seed=mark.seed, lossy=mark.lossy)
+    except OSError as error:
+        raise ValueError(
+            f"cannot read {profile}: {error.strerror}; a relative path starts at {Path.cwd()}, so "
+            "write Path(__file__).parent / … for a file beside the test"
+        ) from error
+    except InvalidRequest as error:
+        # linkd knows the text of a file, but not its name.
+        if isinstance(profile, os.PathLike) or (isinstance(profile, str) and is_path(profile)):
+            raise ValueError(f"{os.fspath(profile)}: {error}") from error
+        raise
+
+
 def _give_back(lease: Lease, driver: Any, home: str) -> None:
     """A lost lease has restored the link already, and the test has reported the loss."""
     with contextlib.suppress(LinkemuError):
@@ -298,45 +353,28 @@ def _give_back(lease: Lease, driver: Any, home: str) -> None:
             lease.set_profile(home)
 
 
-def _fail(message: str) -> NoReturn:
-    """Ends a fixture with a message and without a traceback."""
-    raise pytest.fail.Exception(message, pytrace=False) from None
-
-
-def _mark(item: pytest.Item) -> LinkMark:
-    marker = item.get_closest_marker("link")
-    if marker is None:
-        return LinkMark()
-    try:
-        mark = LinkMark(*marker.args, **marker.kwargs)
-    except TypeError as error:
-        known = ", ".join(field.name for field in dataclasses.fields(LinkMark))
-        _fail(f"@pytest.mark.link: {error}: it takes {known}")
-    try:
-        _calls.certificate(False, mark.limits)
-    except (TypeError, ValueError) as error:
-        names = v1.GetCertificateRequest.DESCRIPTOR.fields_by_name
-        known = ", ".join(name for name in names if name != "mark")
-        _fail(f"@pytest.mark.link: limits: {error}: they are {known}, whole numbers from 0")
-    return mark
-
-
 @pytest.fixture
-def scenario(request: pytest.FixtureRequest, link: LinkUnderTest) -> Iterator[Run]:
+def linkemu_scenario(request: pytest.FixtureRequest, linkemu_link: LinkUnderTest) -> Iterator[Run]:
     """The run of the marker's scenario. It begins with the test and is stopped after it."""
-    marker = request.node.get_closest_marker("scenario")
-    if marker is None:
-        _fail('the fixture `scenario` needs a marker: @pytest.mark.scenario("rain-fade")')
+    mark = marker(request.node, SCENARIO)
+    if mark is None:
+        fail(f'the fixture `{SCENARIO}` needs a marker: @pytest.mark.{SCENARIO}("rain-fade")')
     try:
-        run = link.run_scenario(*marker.args, **marker.kwargs)
+        run = linkemu_link.run_scenario(*mark.args, **mark.kwargs)
     except (LinkemuError, TypeError, ValueError, OSError) as error:
-        _fail(f"no scenario: {error}")
+        fail(f"no scenario: {error}")
     request.node.stash[_RUN] = run
     yield run
     del request.node.stash[_RUN]
     # A scenario that has ended cannot be stopped.
     with contextlib.suppress(LinkemuError):
         run.stop()
+
+
+@pytest.fixture
+def scenario(linkemu_scenario: Run) -> Run:
+    """Old name of `linkemu_scenario`."""
+    return linkemu_scenario
 
 
 def _user() -> str:
