@@ -24,7 +24,7 @@ STUDY ?= sat20
 REPRO_ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup web web-test build demo bench budget repro deb image test soak $(SUITES) lint install clean
+.PHONY: help setup web web-test build demo bench budget repro deb wheel image test soak $(SUITES) lint install clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,12 @@ deb: ## Debian packages of the release build, in build/deb
 	@scripts/web.sh
 	@scripts/cargo.sh build --release -p linkctl -p linkd -p linkd-dataplane
 	LINKEMU_BIN=$(TARGET_DIR)/release scripts/deb.sh build/deb
+
+wheel: ## Wheel of the Python client, in build/wheel
+	@scripts/setup.sh python
+	build/tools/python/bin/python -m pip wheel --disable-pip-version-check --quiet \
+	    --no-build-isolation --no-deps --no-index --wheel-dir build/wheel control/python
+	@ls build/wheel/*.whl
 
 image: deb ## A container image of these packages, in build/image (as root)
 	@scripts/setup.sh image

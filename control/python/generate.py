@@ -88,6 +88,10 @@ def generate_messages() -> None:
     )
     if code != 0:
         raise SystemExit(f"protoc ended with {code}: its message is above")
+    for stub in PACKAGE.glob("*.pyi"):
+        # protoc writes this for an extension, too, where it is not valid: outside a class.
+        text = re.sub(r"^(\w+): _ClassVar\[int\]$", r"\1: int", stub.read_text(), flags=re.M)
+        stub.write_text(text)
     modules = [f"{file.stem}_pb2" for file in files]
     lines = [f"from linkemu.v1.{module} import *\n" for module in modules]
     doc = '"""The messages of linkd\'s API, as its protos have them: generated."""\n\n'
