@@ -210,6 +210,16 @@ fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Limits) -> 
         at_most("port_faults", span.port_faults, 0, Unit::Faults),
         at_most("unplaced", span.unplaced, 0, Unit::Packets),
     ];
+    if let Some(switch) = span.switch {
+        let gaps = u64::from(!switch.is_whole);
+        criteria.extend([
+            at_most("switch_gaps", gaps, 0, Unit::Faults),
+            at_most("switch_to_box", switch.lost_to_box, 0, Unit::Packets),
+            at_most("switch_from_box", switch.lost_from_box, 0, Unit::Packets),
+            at_most("switch_excess_p99", switch.excess_p99_ns, limits.lateness_p99_ns, Unit::Ns),
+            at_most("switch_early", switch.early, 0, Unit::Packets),
+        ]);
+    }
     criteria.extend(limits.changes.map(|most| at_most("changes", changes, most, Unit::Changes)));
     criteria
 }
@@ -227,6 +237,12 @@ fn remarks(span: &Span) -> Vec<&'static str> {
         remarks.push(
             "no mark was set: this is all since the dataplane started; if there was one, the \
              dataplane has been started anew",
+        );
+    }
+    if span.switch.is_some_and(|switch| !switch.is_whole) {
+        remarks.push(
+            "the P4 switch did not answer during the whole run, or linkd was restarted: frames may have \
+             been lost between hosts and box without a count",
         );
     }
     if span.lossy {

@@ -85,6 +85,21 @@ fn criterion_beyond_its_limit_fails_alone() {
     assert_eq!(failing(|_, span| span.transmit_dropped = 1), [("emulator_drops", 1, 0)]);
     assert_eq!(failing(|_, span| span.port_faults = 1), [("port_faults", 1, 0)]);
     assert_eq!(failing(|_, span| span.unplaced = 1), [("unplaced", 1, 0)]);
+    let witness = pb::SwitchSpan { is_whole: true, ..Default::default() };
+    for (switch, failed) in [
+        (witness, None),
+        (pb::SwitchSpan { is_whole: false, ..witness }, Some(("switch_gaps", 1, 0))),
+        (pb::SwitchSpan { lost_to_box: 3, ..witness }, Some(("switch_to_box", 3, 0))),
+        (pb::SwitchSpan { lost_from_box: 2, ..witness }, Some(("switch_from_box", 2, 0))),
+        (
+            pb::SwitchSpan { excess_p99_ns: 1_000_001, ..witness },
+            Some(("switch_excess_p99", 1_000_001, 1_000_000)),
+        ),
+        (pb::SwitchSpan { early: 1, ..witness }, Some(("switch_early", 1, 0))),
+    ] {
+        let failed = Vec::from_iter(failed);
+        assert_eq!(failing(|_, span| span.switch = Some(switch)), failed);
+    }
     let late = failing(|stats, _| stats.lateness.as_mut().unwrap().p99_ns += 1);
     assert_eq!(late, [("lateness_p99", 1_000_001, 1_000_000)]);
     assert_eq!(failing(|stats, _| stats.stall_max_ns += 1), [("stall", 10_000_001, 10_000_000)]);

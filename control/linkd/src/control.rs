@@ -333,12 +333,12 @@ impl Control {
     /// a lease: only they may ask for that.
     pub async fn stats(&self, caller: &Caller, mark: bool) -> Result<pb::Stats, Status> {
         if !mark {
-            return self.0.dataplane.stats(false).await;
+            return self.0.dataplane.run_stats(false).await;
         }
         // Until then the lease cannot be acquired.
         let changing = self.changing().await;
         changing.leases.check(caller)?;
-        self.0.dataplane.stats(true).await
+        self.0.dataplane.run_stats(true).await
     }
 
     /// Publishes an event of the dataplane.

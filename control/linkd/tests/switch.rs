@@ -7,6 +7,7 @@ use fake::declared_switch;
 use p4runtime::{Count, P4Info, Session, Target};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::certificates_client::CertificatesClient;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::scenarios_client::ScenariosClient;
@@ -375,6 +376,57 @@ async fn what_the_switch_lost_is_in_one_account_with_all_else() {
     until_event(&lab, pb::EventKind::SwitchLost, 1).await;
     let stats = lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
     assert_eq!(view::Snapshot::from(stats.into_inner()).conservation.sent, 7_959);
+}
+
+/// Criteria of the switch that do not hold, with their values.
+async fn failed_outside(lab: &Lab, mark: bool) -> Vec<(String, u64)> {
+    let request = pb::GetCertificateRequest { mark, ..Default::default() };
+    let mut certificates = CertificatesClient::new(lab.linkd());
+    let found = certificates.get_certificate(request).await.unwrap().into_inner();
+    let outside = |c: &&pb::Criterion| c.name.starts_with("switch_");
+    assert_eq!(found.criteria.iter().filter(outside).count(), 5, "{:?}", found.criteria);
+    let failed = found.criteria.into_iter().filter(|c| outside(&c) && !c.holds);
+    failed.map(|c| (c.name, c.value)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_lost_between_switch_and_box_fail_the_certificate() {
+    let (lab, switch) = ready().await;
+    numbered(&lab, &["bypass", "default", "10.0.0.3"]);
+    lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
+    let port = |name: &str, received, sent| pb::PortStats {
+        name: name.into(),
+        received: count(received),
+        sent: count(sent),
+        ..Default::default()
+    };
+    let ports = |received, sent| {
+        let stats = &mut lab.fake.state().stats;
+        stats.ports = vec![port("wan", received, 0), port("client", 0, sent)];
+        stats.span = Some(pb::Span { since_ns: stats.time_ns, marked: true, ..Default::default() });
+    };
+    // Two frames that were lost before the mark are not of the run.
+    counted(&switch, 3, 0, 0, 1_000);
+    counted(&switch, 3, 0, 1, 1_000);
+    ports(998, 1_000);
+    failed_outside(&lab, true).await;
+    assert_eq!(failed_outside(&lab, false).await, []);
+    counted(&switch, 3, 0, 0, 500);
+    counted(&switch, 3, 0, 1, 480);
+    ports(1_488, 1_490);
+    // Counters of the switch are read again after 100 ms.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let lost = [("switch_to_box".to_owned(), 10), ("switch_from_box".to_owned(), 10)];
+    assert_eq!(failed_outside(&lab, false).await, lost);
+    // A restarted switch has lost counts.
+    switch.restart();
+    until_event(&lab, pb::EventKind::SwitchReady, 2).await;
+    let failed = failed_outside(&lab, false).await;
+    assert!(failed.contains(&("switch_gaps".to_owned(), 1)), "{failed:?}");
+    switch.down(true);
+    until_event(&lab, pb::EventKind::SwitchLost, 2).await;
+    let failed = failed_outside(&lab, false).await;
+    assert!(failed.contains(&("switch_gaps".to_owned(), 1)), "{failed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -58,6 +58,8 @@ impl Span {
             unconfirmed: now.unconfirmed.saturating_sub(before.unconfirmed),
             port_faults: now.port_faults.saturating_sub(before.port_faults),
             unplaced: now.unplaced.saturating_sub(before.unplaced),
+            // linkd's: the dataplane never communicates with the switch.
+            switch: None,
         };
         if mark {
             *self = Self {

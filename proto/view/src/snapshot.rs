@@ -41,6 +41,19 @@ pub struct Span {
     pub unconfirmed: u64,
     pub port_faults: u64,
     pub unplaced: u64,
+    /// `None` without a P4 switch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<SwitchSpan>,
+}
+
+/// A run as seen by the P4 switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct SwitchSpan {
+    pub is_whole: bool,
+    pub lost_to_box: u64,
+    pub lost_from_box: u64,
+    pub excess_p99_ns: u64,
+    pub early: u64,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -207,7 +220,15 @@ impl From<pb::Span> for Span {
             unconfirmed: span.unconfirmed,
             port_faults: span.port_faults,
             unplaced: span.unplaced,
+            switch: span.switch.map(SwitchSpan::from),
         }
+    }
+}
+
+impl From<pb::SwitchSpan> for SwitchSpan {
+    fn from(span: pb::SwitchSpan) -> Self {
+        let pb::SwitchSpan { is_whole, lost_to_box, lost_from_box, excess_p99_ns, early } = span;
+        Self { is_whole, lost_to_box, lost_from_box, excess_p99_ns, early }
     }
 }
 

@@ -10,6 +10,7 @@ mod clients;
 mod config;
 mod split;
 pub(crate) mod state;
+mod wires;
 
 pub(crate) use split::{Split, StageDecision};
 pub(crate) use state::{counts, is_ready};
@@ -26,11 +27,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::Notify;
+use wires::Witness;
 
 /// Deadline of a change's requests to the switch. The session gives up earlier.
 const DEADLINE: Duration = Duration::from_secs(3);
 /// Deadline for the switch's counters; after it, the last ones count.
 const READ_DEADLINE: Duration = Duration::from_secs(2);
+/// For frames in flight between box and switch, and longer than counters are kept.
+const SETTLE: Duration = Duration::from_millis(150);
 /// Additional bytes of a frame from the box.
 const SHIM_BYTES: u64 = shim::SHIM as u64;
 
@@ -68,6 +72,7 @@ struct Current {
 struct Books {
     account: Account,
     counts: Arc<Counts>,
+    witness: Witness,
     /// A mismatch of the counters was logged.
     said: bool,
 }
@@ -152,7 +157,8 @@ impl Switches {
             place.current = declared.clone().map(|declared| Arc::new(self.begin(declared)));
         }
         if let Some(current) = &place.current {
-            locked(&current.account).account = Account::default();
+            let mut books = locked(&current.account);
+            (books.account, books.witness) = Default::default();
             if is_new {
                 locked(&current.gates).numbers.clear();
             }
@@ -179,6 +185,10 @@ impl Switches {
         };
         let (account, gates, moving) = Default::default();
         Current { declared, session, account, gates, moving }
+    }
+
+    pub fn is_declared(&self) -> bool {
+        self.current().is_some()
     }
 
     /// Whether it can be used.
@@ -405,6 +415,17 @@ impl Taken {
     /// The dataplane that it counted for, if it is known.
     pub fn instance(&self) -> Option<u64> {
         Some(self.counts.instance).filter(|instance| *instance > 0)
+    }
+
+    /// Adds to statistics that were asked for after it was read what the switch says of their run.
+    pub async fn add_witness(&self, stats: &mut pb::Stats, marks: bool) {
+        tokio::time::sleep(SETTLE).await;
+        let after = self.current.counts().await;
+        let standing = self.current.session.as_ref().map(Switch::status);
+        let ready = standing.ok().filter(|standing| standing.phase == Phase::Ready);
+        let since = ready.filter(|_| after.ready).map(|standing| standing.since);
+        let mut books = locked(&self.current.account);
+        books.witness.add(stats, &self.counts, &after, since, marks);
     }
 
     /// Moves what the switch lost and gated from sent to dropped, in the statistics that were

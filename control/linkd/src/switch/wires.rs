@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the switch, as a witness outside of the box, says of a run.
+//!
+//! Two counters that are read one after the other differ by the frames in between. So the side that a
+//! frame passes first is read first: what is missing then is lost, and the largest difference so far is
+//! the least number of lost frames. It is exact when no frame was in flight.
+
+use ::switch::{Count, Counts, Fates, Histogram};
+use emu::units::{ByDirection, Direction};
+use proto::linkemu::v1 as pb;
+use std::time::Instant;
+
+/// Frames that were lost between switch and box.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lost {
+    to_box: u64,
+    from_box: u64,
+}
+
+/// State at a mark.
+#[derive(Clone, Debug)]
+struct Mark {
+    /// On the dataplane's clock, ns.
+    at_ns: u64,
+    instant: Instant,
+    lost: Lost,
+    early: u64,
+    excess: Vec<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Witness {
+    lost: Lost,
+    mark: Option<Mark>,
+    /// Since when it had answered when it was asked first.
+    first: Option<Instant>,
+}
+
+impl Witness {
+    /// Adds what the switch says to the run of `stats`, with its counters read `before` and `after` them.
+    /// `since` is the instant since which it has answered without a break, if it does.
+    pub fn add(
+        &mut self,
+        stats: &mut pb::Stats,
+        before: &Counts,
+        after: &Counts,
+        since: Option<Instant>,
+        marks: bool,
+    ) {
+        self.compare(stats, before, after);
+        self.first = self.first.or(since);
+        let excess = excess(after);
+        if let Some(span) = &mut stats.span {
+            let mark = self.mark.as_ref().filter(|mark| mark.at_ns == span.since_ns);
+            let base = mark.map_or(Lost::default(), |mark| mark.lost);
+            let early = mark.map_or(0, |mark| mark.early);
+            let bins = mark.map_or(&[][..], |mark| &mark.excess);
+            let counts = excess.iter().enumerate();
+            let counts = counts.map(|(at, n)| n - bins.get(at).unwrap_or(&0).min(n));
+            let bounds = &after.lateness[Direction::Forward].bounds;
+            span.switch = Some(pb::SwitchSpan {
+                is_whole: match mark {
+                    Some(mark) => since.is_some_and(|since| since <= mark.instant),
+                    // Counts from before a mark that is not known would be those of the run.
+                    None => !span.marked && since.is_some() && since == self.first,
+                },
+                lost_to_box: self.lost.to_box - base.to_box.min(self.lost.to_box),
+                lost_from_box: self.lost.from_box - base.from_box.min(self.lost.from_box),
+                excess_p99_ns: percentile_99(bounds, &counts.collect::<Vec<_>>()),
+                early: after.early.saturating_sub(early),
+            });
+        }
+        if marks {
+            let (at_ns, lost, early) = (stats.time_ns, self.lost, after.early);
+            self.mark = Some(Mark { at_ns, instant: Instant::now(), lost, early, excess });
+        }
+    }
+
+    fn compare(&mut self, stats: &pb::Stats, before: &Counts, after: &Counts) {
+        let port = |name: &str| stats.ports.iter().find(|port| port.name == name);
+        let arrived = |name| {
+            // A frame that the port missed was not lost before it.
+            let of = |port: &pb::PortStats| packets(port.received) + port.missed;
+            port(name).map_or(u64::MAX, of)
+        };
+        let sent = |name| port(name).map_or(0, |port| packets(port.sent));
+        let sum = |counts: &Counts, of: fn(&Fates) -> Count, direction| {
+            counts.clients.values().map(|client| of(&client[direction]).packets).sum::<u64>()
+        };
+        let received = |direction| sum(before, |fates| fates.received, direction);
+        let returned = |direction| sum(after, |fates| fates.returned, direction);
+        let [forward, back] = Direction::BOTH;
+        let to_box = received(forward).saturating_sub(arrived("wan"))
+            + received(back).saturating_sub(arrived("client"));
+        let from_box = sent("client").saturating_sub(returned(forward))
+            + sent("wan").saturating_sub(returned(back));
+        self.lost.to_box = self.lost.to_box.max(to_box);
+        self.lost.from_box = self.lost.from_box.max(from_box);
+    }
+}
+
+fn packets(count: Option<pb::Count>) -> u64 {
+    count.unwrap_or_default().packets
+}
+
+/// Frames by their time beyond the intended delay, of both directions.
+fn excess(counts: &Counts) -> Vec<u64> {
+    let ByDirection([Histogram { counts: forward, .. }, Histogram { counts: back, .. }]) =
+        &counts.lateness;
+    let length = forward.len().max(back.len());
+    let of = |counts: &[u64], at: usize| counts.get(at).copied().unwrap_or(0);
+    (0..length).map(|at| of(forward, at) + of(back, at)).collect()
+}
+
+/// Upper bound of the bin of the 99th percentile; the largest number in the last bin, zero without frames.
+fn percentile_99(bounds: &[u64], counts: &[u64]) -> u64 {
+    let all: u64 = counts.iter().sum();
+    let mut above = all / 100;
+    for (at, count) in counts.iter().enumerate().rev() {
+        if *count > above {
+            return bounds.get(at).copied().unwrap_or(u64::MAX);
+        }
+        above -= count;
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn count(packets: u64) -> Count {
+        Count { packets, bytes: packets * 100 }
+    }
+
+    fn counts(received: [u64; 2], returned: [u64; 2], excess: &[u64]) -> Counts {
+        let fates = |at: usize| Fates {
+            received: count(received[at]),
+            returned: count(returned[at]),
+            ..Fates::default()
+        };
+        let histogram = Histogram { bounds: vec![1_000, 2_000], counts: excess.to_vec() };
+        Counts {
+            clients: [(3, ByDirection([fates(0), fates(1)]))].into(),
+            lateness: ByDirection([histogram, Histogram::default()]),
+            ..Counts::default()
+        }
+    }
+
+    /// Frames of the ports `wan` and `client`: received and sent.
+    fn stats(wan: [u64; 2], client: [u64; 2], since_ns: u64) -> pb::Stats {
+        let count = |packets| Some(pb::Count { packets, bytes: 0 });
+        let port = |name: &str, [received, sent]: [u64; 2]| pb::PortStats {
+            name: name.into(),
+            received: count(received),
+            sent: count(sent),
+            ..Default::default()
+        };
+        let span = pb::Span { since_ns, marked: since_ns > 0, ..Default::default() };
+        let ports = vec![port("wan", wan), port("client", client)];
+        pb::Stats { time_ns: since_ns + 10, span: Some(span), ports, ..Default::default() }
+    }
+
+    fn run(
+        witness: &mut Witness,
+        mut stats: pb::Stats,
+        [before, after]: [&Counts; 2],
+        marks: bool,
+    ) -> pb::SwitchSpan {
+        let since = witness.first.unwrap_or_else(Instant::now);
+        witness.add(&mut stats, before, after, Some(since), marks);
+        stats.span.unwrap().switch.unwrap()
+    }
+
+    #[test]
+    fn missing_frames_are_counted_with_their_place() {
+        let mut witness = Witness::default();
+        let all = counts([100, 50], [90, 45], &[]);
+        let exact = run(&mut witness, stats([100, 45], [50, 90], 0), [&all; 2], false);
+        assert!(exact.is_whole);
+        assert_eq!((exact.lost_to_box, exact.lost_from_box), (0, 0));
+        let lossy = run(&mut witness, stats([97, 45], [48, 93], 0), [&all; 2], false);
+        assert_eq!((lossy.lost_to_box, lossy.lost_from_box), (5, 3));
+        // Frames that the port of the box missed were not lost on their way.
+        let mut missed = stats([99, 45], [50, 90], 0);
+        missed.ports[0].missed = 1;
+        let missed = run(&mut Witness::default(), missed, [&all; 2], false);
+        assert_eq!(missed.lost_to_box, 0);
+    }
+
+    #[test]
+    fn frames_between_the_readings_hide_no_loss_that_was_seen() {
+        let mut witness = Witness::default();
+        let (early, late) = (counts([100, 0], [90, 0], &[]), counts([140, 0], [140, 0], &[]));
+        let quiet = run(&mut witness, stats([98, 0], [0, 92], 0), [&early; 2], false);
+        assert_eq!((quiet.lost_to_box, quiet.lost_from_box), (2, 2));
+        let busy = run(&mut witness, stats([120, 0], [0, 120], 0), [&early, &late], false);
+        assert_eq!((busy.lost_to_box, busy.lost_from_box), (2, 2));
+    }
+
+    #[test]
+    fn run_begins_at_its_mark() {
+        let mut witness = Witness::default();
+        let first = counts([100, 0], [100, 0], &[98, 0, 2]);
+        let found = run(&mut witness, stats([90, 0], [0, 100], 0), [&first; 2], true);
+        assert_eq!((found.lost_to_box, found.excess_p99_ns), (10, u64::MAX));
+        let second = counts([200, 0], [200, 0], &[100, 98, 2]);
+        let found = run(&mut witness, stats([189, 0], [0, 200], 10), [&second; 2], false);
+        assert!(found.is_whole);
+        assert_eq!((found.lost_to_box, found.excess_p99_ns, found.early), (1, 2_000, 0));
+    }
+
+    #[test]
+    fn run_is_whole_only_if_the_switch_answered_since_its_mark() {
+        let mut witness = Witness::default();
+        let all = counts([1, 0], [1, 0], &[1]);
+        run(&mut witness, stats([1, 0], [0, 1], 0), [&all; 2], true);
+        let returned = Instant::now() + Duration::from_secs(1);
+        for (since, since_ns) in [(Some(returned), 10), (None, 10), (Some(Instant::now()), 99)] {
+            let mut found = stats([1, 0], [0, 1], since_ns);
+            witness.add(&mut found, &all, &all, since, false);
+            assert!(!found.span.unwrap().switch.unwrap().is_whole, "{since:?} {since_ns}");
+        }
+    }
+
+    #[test]
+    fn percentile_is_the_bound_of_its_bin() {
+        let bounds = [10, 20];
+        for (counts, expected) in [
+            (&[0, 0, 0][..], 0),
+            (&[5, 0, 0], 10),
+            (&[99, 1, 0], 10),
+            (&[98, 2, 0], 20),
+            (&[197, 2, 1], 20),
+            (&[0, 0, 1], u64::MAX),
+            (&[], 0),
+        ] {
+            assert_eq!(percentile_99(&bounds, counts), expected, "{counts:?}");
+        }
+    }
+}
