@@ -1,119 +1,112 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies of packets as a pcapng file (draft-ietf-opsawg-pcapng), with the interfaces, comments and
-//! packet IDs that `linkctl capture` writes. Little-endian; times are nanoseconds since 1970 in UTC.
-
-import { CapturePoint, type CaptureStart, type CapturedPacket } from "../gen/linkemu/v1/capture_pb";
-import { Direction, DropReason } from "../gen/linkemu/v1/model_pb";
-
-const POINTS = [CapturePoint.INGRESS, CapturePoint.EGRESS, CapturePoint.DROPPED, CapturePoint.MARKED] as const;
-const SUFFIX: Record<(typeof POINTS)[number], string> = {
-  [CapturePoint.INGRESS]: "in",
-  [CapturePoint.EGRESS]: "out",
-  [CapturePoint.DROPPED]: "drop",
-  [CapturePoint.MARKED]: "mark",
-};
-
-const ETHERNET = 1;
-const MAGIC = 0x1a2b3c4d;
+//! Reads the pcapng files of linkd (draft-ietf-opsawg-pcapng) while they arrive. Blocks are big-endian,
+//! times nanoseconds since 1970, and the name of an interface says direction and point, such as
+//! "forward-drop". Only what linkd writes is read.
 
 export interface Copy {
-  packet: CapturedPacket;
-  client: string;
+  /** Nanoseconds since 1970 in UTC. */
+  atNs: bigint;
+  /** Same for all copies of a packet; 0 if it was received before the capture. */
+  number: bigint;
+  way: "forward" | "return";
+  point: "in" | "out" | "drop" | "mark";
+  /** Length of the packet in bytes; `data` may be shorter. */
+  length: number;
+  data: Uint8Array;
+  /** What the bytes do not contain: reason of a drop, client. */
+  comment: string;
 }
 
-/** Blocks are written one after the other into growing pieces. */
-class Blocks {
-  readonly pieces: Uint8Array<ArrayBuffer>[] = [];
+const SECTION = 0x0a0d0d0a;
+const INTERFACE = 1;
+const STATISTICS = 5;
+const PACKET = 6;
+const MAGIC = 0x1a2b3c4d;
+/** Larger than any block of linkd, whose packets have 10,224 bytes at most. */
+const MOST_BYTES = 1 << 20;
 
-  /** A block of a type: its fields, then its options. */
-  add(type: number, fields: Uint8Array, options: readonly [code: number, value: Uint8Array][]): void {
-    const sized = options.map(([, value]) => 4 + pad(value.length));
-    const list = sized.length > 0 ? sized.reduce((sum, length) => sum + length, 4) : 0;
-    const total = 12 + fields.length + list;
-    const bytes = new Uint8Array(total);
-    const view = new DataView(bytes.buffer);
-    view.setUint32(0, type, true);
-    view.setUint32(4, total, true);
-    bytes.set(fields, 8);
-    let at = 8 + fields.length;
-    for (const [code, value] of options) {
-      view.setUint16(at, code, true);
-      view.setUint16(at + 2, value.length, true);
-      bytes.set(value, at + 4);
-      at += 4 + pad(value.length);
+interface Interface {
+  way: Copy["way"];
+  point: Copy["point"];
+}
+
+export class Reader {
+  /** Profile and generation at the begin, as linkd writes them. */
+  about = "";
+  /** Copies that were not read in time, and are not in the file. Known at its end. */
+  missed = 0n;
+  /** The file has its last blocks. */
+  isWhole = false;
+  private rest: Uint8Array = new Uint8Array();
+  private readonly interfaces: Interface[] = [];
+
+  /** Takes the next bytes of a file; returns the copies that they complete, in the order of the file. */
+  take(bytes: Uint8Array): Copy[] {
+    const all = new Uint8Array(this.rest.length + bytes.length);
+    all.set(this.rest);
+    all.set(bytes, this.rest.length);
+    const view = new DataView(all.buffer);
+    const copies: Copy[] = [];
+    let at = 0;
+    while (all.length - at >= 12) {
+      const [type, total] = [view.getUint32(at), view.getUint32(at + 4)];
+      if (total < 12 || total % 4 !== 0 || total > MOST_BYTES) throw new Error(`the capture has a block of ${total} bytes`);
+      if (all.length - at < total) break;
+      const copy = this.block(type, all.subarray(at + 8, at + total - 4));
+      if (copy) copies.push(copy);
+      at += total;
     }
-    // opt_endofopt is four zero bytes.
-    view.setUint32(total - 4, total, true);
-    this.pieces.push(bytes);
+    this.rest = all.slice(at);
+    return copies;
   }
-}
 
-const pad = (length: number): number => (length + 3) & ~3;
-const text = (value: string): Uint8Array => new TextEncoder().encode(value);
-
-function u64(value: bigint): Uint8Array {
-  const bytes = new Uint8Array(8);
-  new DataView(bytes.buffer).setBigUint64(0, value, true);
-  return bytes;
-}
-
-function u32(...values: number[]): Uint8Array {
-  const bytes = new Uint8Array(4 * values.length);
-  const view = new DataView(bytes.buffer);
-  values.forEach((value, i) => view.setUint32(4 * i, value, true));
-  return bytes;
-}
-
-const reasonText = (reason: DropReason): string => (DropReason[reason] ?? "unknown").toLowerCase();
-
-/** What a copy says beside its bytes. */
-export function comment({ packet, client }: Copy): string {
-  const parts: string[] = [];
-  if (packet.point === CapturePoint.DROPPED) parts.push(`dropped: ${reasonText(packet.reason)}`);
-  if (packet.point === CapturePoint.MARKED) parts.push("marked");
-  if (packet.number === 0n) parts.push("received before the capture");
-  parts.push(`client ${client}`);
-  return parts.join("; ");
-}
-
-/** Nanoseconds since 1970 of an instant of the dataplane's clock. */
-export function utcNs(start: CaptureStart, timeNs: bigint): bigint {
-  const utc = start.utc ? start.utc.seconds * 1_000_000_000n + BigInt(start.utc.nanos) : 0n;
-  return utc + timeNs - start.timeNs;
-}
-
-export function pcapng(start: CaptureStart, copies: readonly Copy[]): Blob {
-  const blocks = new Blocks();
-  const section = new Uint8Array(16);
-  const view = new DataView(section.buffer);
-  view.setUint32(0, MAGIC, true);
-  view.setUint16(4, 1, true);
-  // The length of the section is not given.
-  view.setBigInt64(8, -1n, true);
-  const about = `linkemu: profile ${start.profile}, generation ${start.generation}; began at ${start.timeNs} ns of the dataplane's clock`;
-  blocks.add(0x0a0d0d0a, section, [[1, text(about)], [4, text("linkemu web page")]]);
-  const ids = new Map<string, number>();
-  for (const [direction, name] of [[Direction.FORWARD, "forward"], [Direction.RETURN, "return"]] as const) {
-    for (const point of POINTS) {
-      ids.set(`${direction} ${point}`, ids.size);
-      const fields = new Uint8Array([...u32(ETHERNET), ...u32(start.snaplen)]);
-      blocks.add(1, fields, [[2, text(`${name}-${SUFFIX[point]}`)], [9, new Uint8Array([9])]]);
+  private block(type: number, body: Uint8Array): Copy | undefined {
+    const view = new DataView(body.buffer, body.byteOffset, body.byteLength);
+    switch (type) {
+      case SECTION:
+        if (view.getUint32(0) !== MAGIC) throw new Error("the capture is not in the form that linkd writes");
+        this.about = text(options(body, 16).get(1));
+        return undefined;
+      case INTERFACE: {
+        const [way, point] = text(options(body, 8).get(2)).split("-");
+        this.interfaces.push({ way, point } as Interface);
+        return undefined;
+      }
+      case STATISTICS: {
+        this.isWhole = true;
+        this.missed += u64(options(body, 12).get(5));
+        return undefined;
+      }
+      case PACKET: {
+        const of = this.interfaces[view.getUint32(0)];
+        if (!of) throw new Error("the capture has a packet of an unknown interface");
+        const captured = view.getUint32(12);
+        const found = options(body, 20 + padded(captured));
+        const data = body.subarray(20, 20 + captured);
+        return { ...of, atNs: view.getBigUint64(4), length: view.getUint32(16), data, comment: text(found.get(1)), number: u64(found.get(5)) };
+      }
+      default:
+        return undefined;
     }
   }
-  const ordered = [...copies].sort((a, b) => (a.packet.timeNs < b.packet.timeNs ? -1 : a.packet.timeNs > b.packet.timeNs ? 1 : 0));
-  for (const copy of ordered) {
-    const { packet } = copy;
-    const id = ids.get(`${packet.direction} ${packet.point}`);
-    if (id === undefined) continue;
-    const at = utcNs(start, packet.timeNs);
-    const fields = new Uint8Array(20 + pad(packet.data.length));
-    fields.set(u32(id, Number(at >> 32n), Number(at & 0xffffffffn), packet.data.length, packet.length));
-    fields.set(packet.data, 20);
-    const options: [number, Uint8Array][] = [[1, text(comment(copy))]];
-    if (packet.point === CapturePoint.INGRESS) options.push([2, u32(1)]);
-    if (packet.point === CapturePoint.EGRESS) options.push([2, u32(2)]);
-    if (packet.number > 0n) options.push([5, u64(packet.number)]);
-    blocks.add(6, fields, options);
+}
+
+const padded = (length: number): number => (length + 3) & ~3;
+const text = (bytes: Uint8Array | undefined): string => new TextDecoder().decode(bytes);
+
+function u64(bytes: Uint8Array | undefined): bigint {
+  return bytes?.length === 8 ? new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0) : 0n;
+}
+
+/** Options by their code; of several with the same code, the last. */
+function options(body: Uint8Array, from: number): Map<number, Uint8Array> {
+  const view = new DataView(body.buffer, body.byteOffset, body.byteLength);
+  const found = new Map<number, Uint8Array>();
+  for (let at = from; at + 4 <= body.length; ) {
+    const [code, length] = [view.getUint16(at), view.getUint16(at + 2)];
+    if (code === 0) break;
+    found.set(code, body.subarray(at + 4, at + 4 + length));
+    at += 4 + padded(length);
   }
-  return new Blob(blocks.pieces, { type: "application/x-pcapng" });
+  return found;
 }

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A capture: the fate of each packet in a table, and the copies as a pcapng file.
+//! A capture: the pcapng file of linkd, and the fate of each packet in it as a table.
 
 import type { JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { about, api } from "../api/client";
+import { captureFile } from "../api/capture";
 import { isCanceled } from "../api/failure";
-import type { CaptureStart } from "../gen/linkemu/v1/capture_pb";
 import { Direction } from "../gen/linkemu/v1/model_pb";
 import * as command from "../model/command";
-import { type Fate, fates } from "../model/fates";
-import { type Copy, pcapng, utcNs } from "../model/pcapng";
+import { type Fate, Fates } from "../model/fates";
+import { Reader } from "../model/pcapng";
 import { clock, count, parse, time } from "../model/units";
 import { Command, Refusal, Section, save, useAction } from "../ui/parts";
 import { route } from "../ui/route";
 
-/** Copies that are kept in the page; a capture ends with them. */
+/** A capture ends after so many copies: the page keeps their fates. */
 const MOST = 200_000n;
 /** Rows of the table. */
 const SHOWN = 500;
 
+const REDRAW_MS = 250;
+
 interface Taken {
-  start: CaptureStart;
-  copies: Copy[];
-  missed: bigint;
+  fates: Fates;
+  file: Blob;
+  reader: Reader;
 }
 
 export function Capture(): JSX.Element {
@@ -55,24 +56,26 @@ export function Capture(): JSX.Element {
         count: MOST,
         durationNs,
       };
-      let now: Taken | undefined;
+      const now: Taken = { fates: new Fates(), file: new Blob(), reader: new Reader() };
+      let pieces: Uint8Array<ArrayBuffer>[] = [];
       let drawn = 0;
+      const draw = (): void => {
+        drawn = performance.now();
+        // A blob can leave the memory of the page.
+        now.file = new Blob([now.file, ...pieces]);
+        pieces = [];
+        setTaken({ ...now });
+      };
       try {
-        for await (const chunk of api.captures.capture(request, about(name, { signal: stop.current.signal }))) {
-          now ??= chunk.start && { start: chunk.start, copies: [], missed: 0n };
-          if (!now) continue;
-          for (const packet of chunk.packets) now.copies.push({ packet, client: chunk.clients[packet.client] ?? "" });
-          // Totals since the start.
-          if (chunk.missed.length > 0) now.missed = chunk.missed.reduce((sum, one) => sum + one.copies, 0n);
-          if (performance.now() - drawn > 250) {
-            drawn = performance.now();
-            setTaken({ ...now });
-          }
+        for await (const piece of captureFile(name, request, stop.current.signal)) {
+          pieces.push(piece);
+          for (const copy of now.reader.take(piece)) now.fates.add(copy);
+          if (performance.now() - drawn > REDRAW_MS) draw();
         }
       } catch (caught) {
         if (!(stop.current.signal.aborted && isCanceled(caught))) throw caught;
       } finally {
-        if (now) setTaken({ ...now });
+        if (now.fates.copies > 0 || now.reader.isWhole) draw();
       }
     });
   };
@@ -80,7 +83,10 @@ export function Capture(): JSX.Element {
   return (
     <>
       <Section title="Capture packets">
-        <p class="note">Copies are taken when a packet arrives, and when it leaves or is dropped. A capture changes no fate. One runs at a time on a box.</p>
+        <p class="note">
+          Copies are taken when a packet arrives, and when it leaves or is dropped. A capture changes no fate. One runs at a time on a box. The file
+          is linkd's, and holds the copies of the table, which come a second late, in the order of their times.
+        </p>
         <div class="fields">
           <label>
             clients (empty: all)
@@ -115,7 +121,7 @@ export function Capture(): JSX.Element {
           <button type="button" disabled={!busy} onClick={() => stop.current?.abort()}>
             Stop
           </button>
-          <button type="button" disabled={busy || !taken} onClick={() => taken && save("run.pcapng", "application/x-pcapng", pcapng(taken.start, taken.copies))}>
+          <button type="button" disabled={busy || !taken} onClick={() => taken && save("run.pcapng", "application/x-pcapng", taken.file)}>
             Download run.pcapng
           </button>
         </div>
@@ -124,28 +130,28 @@ export function Capture(): JSX.Element {
       </Section>
       {taken && (
         <Section title="Fates">
-          <Table taken={taken} only={only} onOnly={setOnly} />
+          <Table taken={taken} running={busy} only={only} onOnly={setOnly} />
         </Section>
       )}
     </>
   );
 }
 
-function Table({ taken, only, onOnly }: { taken: Taken; only: "all" | "dropped" | "sent"; onOnly: (only: "all" | "dropped" | "sent") => void }): JSX.Element {
-  const all = fates(taken.copies);
+function Table({ taken, running, only, onOnly }: { taken: Taken; running: boolean; only: "all" | "dropped" | "sent"; onOnly: (only: "all" | "dropped" | "sent") => void }): JSX.Element {
+  const { all, copies } = taken.fates;
+  const { about, isWhole, missed } = taken.reader;
   const of = (kind: string): Fate[] => all.filter(({ fate }) => fate.startsWith(kind));
   const [sent, dropped] = [of("sent"), of("dropped")];
   const rows = { all, sent, dropped }[only];
   return (
     <>
-      <p role="status" data-copies={taken.copies.length} data-dropped={dropped.length} data-sent={sent.length}>
+      <p role="status" data-copies={copies} data-dropped={dropped.length} data-sent={sent.length}>
         {count(all.length)} packets: {count(sent.length)} sent, {count(dropped.length)} dropped, {count(all.length - sent.length - dropped.length)} in the
         link at the end.{" "}
-        {taken.missed > 0n && <strong>{count(taken.missed)} copies were not read in time and are missing.</strong>}
+        {missed > 0n && <strong>{count(missed)} copies were not read in time and are missing.</strong>}
+        {!running && !isWhole && <strong>The capture was stopped before its end: the last second, and the number of missing copies, are not known.</strong>}
       </p>
-      <p class="note">
-        Profile {taken.start.profile}, generation {taken.start.generation.toString()}.
-      </p>
+      <p class="note">{about}</p>
       <label class="inline">
         show
         <select value={only} onChange={(event) => onOnly(event.currentTarget.value as "all")}>
@@ -178,7 +184,7 @@ function Table({ taken, only, onOnly }: { taken: Taken; only: "all" | "dropped" 
             {rows.slice(0, SHOWN).map((one, at) => (
               <tr key={`${one.way} ${one.number} ${at}`} class={one.fate.startsWith("dropped") ? "failed" : ""}>
                 <td class="number">{one.number > 0n ? one.number.toString() : "before"}</td>
-                <td>{one.inNs === undefined ? "–" : clock(new Date(Number(utcNs(taken.start, one.inNs) / 1_000_000n)))}</td>
+                <td>{one.inNs === undefined ? "–" : clock(new Date(Number(one.inNs / 1_000_000n)))}</td>
                 <td>{one.way}</td>
                 <td>{one.client}</td>
                 <td>{one.summary}</td>
@@ -190,7 +196,7 @@ function Table({ taken, only, onOnly }: { taken: Taken; only: "all" | "dropped" 
           </tbody>
         </table>
       </div>
-      {rows.length > SHOWN && <p class="note">The first {SHOWN} of {count(rows.length)}; the file has all.</p>}
+      {rows.length > SHOWN && <p class="note">The first {SHOWN} of {count(rows.length)}; the file has all of them.</p>}
     </>
   );
 }
