@@ -7,6 +7,7 @@ import { health, names } from "./api/feed";
 import { linkId } from "./model/command";
 import { utc } from "./model/units";
 import { Caller } from "./ui/caller";
+import { Lease } from "./ui/lease";
 import { VIEWS, type View, go, href, route } from "./ui/route";
 import { Capture } from "./views/Capture";
 import { Certificate } from "./views/Certificate";
@@ -79,6 +80,7 @@ export function App(): JSX.Element {
           {TITLES[view]} <span class="of">{view === "links" ? "of this box" : `of link ${linkId(link)}`}</span>
         </h1>
         <KnownLink>
+          <Lease key={link} name={link} />
           <Page key={`${view} ${view === "links" ? "" : link}`} />
         </KnownLink>
       </main>

@@ -213,6 +213,55 @@ test("change_after_a_time_is_made_by_the_dataplane", async () => {
   expect(state.name).toBe("change-at");
 });
 
+test("lease_lets_only_its_page_change_the_link", async () => {
+  await linkctl("set", "profile", "viasat2");
+  const page = await browser.open("#/change");
+  const lease = page.locator(".lease");
+  await lease.locator("summary").press("Enter");
+  await lease.getByLabel("holder").fill("Ann");
+  await lease.getByLabel(/^time to live/).fill("1 min");
+  await lease.getByLabel(/^profile to set/).fill("transparent");
+  const acquire = (await lease.locator("[data-command]").getAttribute("data-command")) ?? "";
+  await lease.getByRole("button", { name: "Acquire the lease" }).click();
+  await page.waitForSelector('.lease[data-lease="own"]');
+  const first = await json("lease", "show");
+  expect([first.holder, first.ttl_ns, first.return_profile]).toEqual(["Ann", 60e9, "transparent"]);
+  await expect(linkctl("set", "rate", "5Mbit/s")).rejects.toThrow("leased to Ann");
+  const change = async (of: Page): Promise<void> => {
+    await of.getByRole("group", { name: "forward rate" }).getByRole("button", { name: "halve" }).click();
+    await of.getByRole("button", { name: "Apply" }).click();
+  };
+  const before = await generation();
+  await change(page);
+  await until("the page has changed the link", async () => (await generation()) === before + 1);
+  await lease.getByRole("button", { name: /^Extend/ }).click();
+  await until("the lease is extended", async () => (await json("lease", "show")).expires > first.expires);
+
+  // Another window has no token.
+  const other = await browser.open("#/change");
+  await other.waitForSelector('.lease[data-lease="other"] summary:has-text("Ann")');
+  await change(other);
+  await other.waitForSelector('[role="alert"]:has-text("leased to")');
+  expect(await generation()).toBe(before + 1);
+  await picture(other, "lease");
+  await lease.getByRole("button", { name: "Release" }).click();
+  await until("the profile of the end is set", async () => (await json("show")).profile === "transparent");
+  await other.waitForSelector('.lease[data-lease="none"]');
+
+  // The shown command gives the same lease; its token works in the page, until it is released elsewhere.
+  const { token, ...again } = JSON.parse(await shell(acquire.replace("linkctl", "linkctl -o json")));
+  expect([again.holder, again.ttl_ns, again.return_profile]).toEqual(["Ann", 60e9, "transparent"]);
+  await other.waitForSelector('.lease[data-lease="other"]');
+  await other.locator(".lease summary").click();
+  await other.getByLabel("token of this lease").fill(token);
+  await other.getByRole("button", { name: "Extend it, and use it here" }).click();
+  await other.waitForSelector('.lease[data-lease="own"]');
+  const release = ((await other.locator(".lease [data-command]").getAttribute("data-command")) ?? "").split("\n")[1] ?? "";
+  await shell(`LINKEMU_LEASE=${token} ${release} >&2`);
+  await other.waitForSelector('[role="alert"]:has-text("has ended")');
+  expect(await other.locator(".lease").getAttribute("data-lease")).toBe("none");
+});
+
 test("rain_fade_is_played_paused_and_stopped", async () => {
   await linkctl("set", "profile", "geo-600");
   const page = await browser.open("#/scenario");

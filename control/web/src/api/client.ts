@@ -12,9 +12,12 @@ import { Linkemu } from "../gen/linkemu/v1/linkemu_pb";
 import { Links } from "../gen/linkemu/v1/links_pb";
 import { Scenarios } from "../gen/linkemu/v1/scenario_pb";
 import { Web } from "../gen/linkemu/v1/web_pb";
+import { tokens } from "./tokens";
 
 /** The metadata that names the link of a request. */
 const LINK_METADATA = "linkemu-link";
+/** The metadata with the token of a lease. */
+const LEASE_METADATA = "linkemu-lease";
 
 function clients(transport: Transport) {
   return {
@@ -46,9 +49,10 @@ export function use(transport: Transport): void {
   api = clients(transport);
 }
 
-/** Options of a request about a link. */
+/** Options of a request about a link, with the lease that this page has of it. */
 export function about(link: string, options: CallOptions = {}): CallOptions {
-  return { ...options, headers: { [LINK_METADATA]: link } };
+  const token = tokens.peek().get(link);
+  return { ...options, headers: { [LINK_METADATA]: link, ...(token === undefined ? {} : { [LEASE_METADATA]: token }) } };
 }
 
 /** A new name for a request, so that a retry is not applied twice. */

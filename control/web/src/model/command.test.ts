@@ -47,6 +47,11 @@ describe("command", () => {
       "linkctl certificate --mark --min-packets 10 --max-lateness 5ms",
     );
     expect(command.setProfile("links/main", "viasat2", 7n)).toBe("linkctl set profile viasat2 --seed 7");
+    const terms = { holder: "Ann", purpose: "", ttlNs: 600_000_000_000n, returnTo: "", steal: false };
+    expect(command.acquireLease("links/main", terms)).toBe("linkctl lease acquire --holder Ann --ttl 600s");
+    expect(command.acquireLease("links/lab1", { ...terms, purpose: "a test", returnTo: "transparent", steal: true })).toBe(
+      "linkctl --link lab1 lease acquire --holder Ann --purpose 'a test' --ttl 600s --return-to transparent --steal",
+    );
     expect(command.stopScenario("links/lab1", true)).toBe("linkctl --link lab1 scenario stop --restore");
   });
 });

@@ -129,6 +129,26 @@ export function capture(
   return linkctl(link, ...words, "--write", options.file);
 }
 
+export const lease = (link: string, verb: "renew" | "release"): string => linkctl(link, "lease", verb);
+
+export interface LeaseTerms {
+  holder: string;
+  purpose: string;
+  ttlNs: bigint;
+  /** Empty: the link stays. */
+  returnTo: string;
+  steal: boolean;
+}
+
+export function acquireLease(link: string, terms: LeaseTerms): string {
+  const words = ["lease", "acquire", "--holder", terms.holder];
+  if (terms.purpose !== "") words.push("--purpose", terms.purpose);
+  words.push("--ttl", tight(exactTime(terms.ttlNs)));
+  if (terms.returnTo !== "") words.push("--return-to", terms.returnTo);
+  if (terms.steal) words.push("--steal");
+  return linkctl(link, ...words);
+}
+
 export const show = (link: string): string => linkctl(link, "show");
 export const top = (link: string): string => linkctl(link, "top");
 export const listClients = (link: string): string => linkctl(link, "clients", "list");

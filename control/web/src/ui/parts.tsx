@@ -4,7 +4,9 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { type Failure, failure } from "../api/failure";
+import { tokens } from "../api/tokens";
 import { type Quantity, exactOf, parse } from "../model/units";
+import { route } from "./route";
 
 /** The equivalent command, with a button that copies it. */
 export function Command({ text, note }: { text: string | readonly string[]; note?: string }): JSX.Element {
@@ -36,6 +38,7 @@ export function Command({ text, note }: { text: string | readonly string[]; note
         {copied}
       </span>
       {note && <span class="note">{note}</span>}
+      {tokens.value.has(route.value.link) && <span class="note">with the token of the lease in LINKEMU_LEASE</span>}
     </div>
   );
 }

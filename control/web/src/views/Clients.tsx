@@ -388,7 +388,7 @@ function Rules({ name }: { name: string }): JSX.Element {
             <button type="button" class="primary" disabled={busy || ids instanceof Error} onClick={assign}>
               Assign
             </button>
-            <button type="button" disabled={busy} onClick={() => void run(() => api.links.deleteLink({ name }).then(() => undefined))}>
+            <button type="button" disabled={busy} onClick={() => void run(() => api.links.deleteLink({ name }, about(name)).then(() => undefined))}>
               Remove link {command.linkId(name)}
             </button>
           </div>
