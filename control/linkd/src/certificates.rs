@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkemu.v1.Certificates`: judges a run from one reading of the statistics.
+//! `linkemu.v1.Certificates`: judges a run from one reading of the statistics, and lists the last
+//! verdicts.
 
 use crate::caller::Caller;
 use crate::links::Links;
@@ -7,8 +8,61 @@ use crate::refusal;
 use certificate::{Bound, Certificate, Criterion, Limits, Verdict};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::certificates_server;
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tonic::{Request, Response, Status};
 use view::Snapshot;
+
+/// Certificates that are kept of a link, of 2 kB each.
+const KEPT: usize = 100;
+
+/// The last certificates of a link, the latest first.
+#[derive(Debug, Default)]
+pub(crate) struct Listed(Mutex<VecDeque<pb::ListedCertificate>>);
+
+impl Listed {
+    /// Evaluates the run of a snapshot, and keeps the certificate instead of an earlier one of the
+    /// same run with the same limits: `linkctl top` reads one every second.
+    ///
+    /// # Errors
+    /// FAILED_PRECONDITION if the dataplane does not say since when its figures are.
+    pub fn evaluate(
+        &self,
+        stats: pb::Stats,
+        limits: &Limits,
+        caller: &Caller,
+        marked: bool,
+    ) -> Result<pb::Certificate, Status> {
+        let since = stats.span.as_ref().and_then(|span| span.since_utc);
+        let until = stats.utc;
+        let certificate = Certificate::new(&Snapshot::from(stats), limits)
+            .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        let certificate = message(&certificate)?;
+        let kept = pb::Certificate { json: String::new(), ..certificate.clone() };
+        let (who, kept) = (caller.name.clone(), Some(kept));
+        self.keep(pb::ListedCertificate { since, until, who, marked, certificate: kept });
+        Ok(certificate)
+    }
+
+    fn keep(&self, next: pb::ListedCertificate) {
+        let mut all = self.all();
+        let is_next = |it: &pb::ListedCertificate| {
+            !it.marked && it.since == next.since && limits_of(it) == limits_of(&next)
+        };
+        all.retain(|it| !is_next(it));
+        all.truncate(KEPT - 1);
+        all.push_front(next);
+    }
+
+    fn all(&self) -> MutexGuard<'_, VecDeque<pb::ListedCertificate>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn limits_of(listed: &pb::ListedCertificate) -> Vec<(&str, u64)> {
+    let criteria = listed.certificate.iter().flat_map(|it| &it.criteria);
+    criteria.map(|criterion| (&*criterion.name, criterion.limit)).collect()
+}
 
 pub(crate) struct Service(pub Links);
 
@@ -22,9 +76,17 @@ impl certificates_server::Certificates for Service {
         let request = request.into_inner();
         let limits = limits(&request)?;
         let stats = control.stats(&caller, request.mark).await?;
-        let certificate = Certificate::new(&Snapshot::from(stats), &limits)
-            .map_err(|error| Status::failed_precondition(error.to_string()))?;
-        message(&certificate).map(Response::new)
+        let kept = control.certificates();
+        kept.evaluate(stats, &limits, &caller, request.mark).map(Response::new)
+    }
+
+    async fn list_certificates(
+        &self,
+        request: Request<pb::ListCertificatesRequest>,
+    ) -> Result<Response<pb::ListCertificatesResponse>, Status> {
+        let control = self.0.control(&request)?;
+        let certificates = control.certificates().all().iter().cloned().collect();
+        Ok(Response::new(pb::ListCertificatesResponse { certificates }))
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) use together::{Find, change_links, lock_all};
 
 use crate::audit::{Audit, Line};
 use crate::caller::Caller;
+use crate::certificates::Listed;
 use crate::dataplane::Dataplane;
 use crate::events::Events;
 use crate::given;
@@ -63,6 +64,7 @@ struct Shared {
     unanswered: std::sync::Mutex<VecDeque<Unanswered>>,
     /// The scenario of another link that changes this one.
     visitor: std::sync::Mutex<Option<Visitor>>,
+    certificates: Listed,
 }
 
 /// A scenario of another link.
@@ -152,12 +154,18 @@ impl Control {
             published: watch::Sender::new(0),
             unanswered: std::sync::Mutex::default(),
             visitor: std::sync::Mutex::default(),
+            certificates: Listed::default(),
         }))
     }
 
     /// Name of the link, without "links/".
     pub fn name(&self) -> &str {
         if self.0.link.is_empty() { MAIN_LINK } else { link_id(&self.0.link) }
+    }
+
+    /// The last certificates of this link.
+    pub fn certificates(&self) -> &Listed {
+        &self.0.certificates
     }
 
     pub fn dataplane(&self) -> &Dataplane {

@@ -16,6 +16,7 @@ const METHODS: &[(&str, Role)] = &[
     // The answer contains packets.
     ("linkemu.v1.Captures/Capture", Operator),
     ("linkemu.v1.Certificates/GetCertificate", Viewer),
+    ("linkemu.v1.Certificates/ListCertificates", Viewer),
     ("linkemu.v1.Doctor/Diagnose", Viewer),
     ("linkemu.v1.Envelopes/GetEnvelope", Viewer),
     ("linkemu.v1.Events/WatchEvents", Viewer),

@@ -648,6 +648,24 @@ async fn a_run_is_judged_by_the_limits_of_the_request_or_the_usual_ones() {
     assert!(client.get_certificate(wide).await.unwrap().into_inner().holds);
     assert_eq!(lab.fake.state().marks, 1);
 
+    // A run has one entry for each set of limits; a mark ends it.
+    client.get_certificate(pb::GetCertificateRequest::default()).await.unwrap();
+    let listed = async |client: &mut CertificatesClient<tonic::transport::Channel>| {
+        let request = pb::ListCertificatesRequest {};
+        let all = client.list_certificates(request).await.unwrap().into_inner().certificates;
+        let holds = |it: &pb::ListedCertificate| it.certificate.as_ref().unwrap().holds;
+        all.iter().map(|it| (it.marked, holds(it))).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&mut client).await, [(false, false), (true, true)]);
+    let mut main = lab.client.clone();
+    main.get_stats(pb::GetStatsRequest { mark: true }).await.unwrap();
+    main.get_stats(pb::GetStatsRequest::default()).await.unwrap();
+    assert_eq!(listed(&mut client).await, [(true, false), (true, true)]);
+    for _ in 0..100 {
+        main.get_stats(pb::GetStatsRequest { mark: true }).await.unwrap();
+    }
+    assert_eq!(listed(&mut client).await, [(true, false); 100]);
+
     let wrong = pb::GetCertificateRequest { memory_percent: Some(101), ..Default::default() };
     let status = client.get_certificate(wrong).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);

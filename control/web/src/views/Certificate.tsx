@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The verdict on the run since the last mark, its reasons, and the verdicts that this browser saw.
+//! The verdict on the run since the last mark, its reasons, and the last verdicts of the link.
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { about, api } from "../api/client";
-import type { Certificate as Verdict, Criterion } from "../gen/linkemu/v1/certificate_pb";
+import { timestampDate } from "@bufbuild/protobuf/wkt";
+import type { Certificate as Verdict, Criterion, ListedCertificate } from "../gen/linkemu/v1/certificate_pb";
 import * as command from "../model/command";
-import { type Kept, addVerdict, readVerdicts } from "../model/verdicts";
 import { count, parse, size, time, utc } from "../model/units";
 import { Command, Refusal, Section, save, useAction } from "../ui/parts";
 import { route } from "../ui/route";
@@ -53,10 +53,11 @@ export function Certificate(): JSX.Element {
   const name = route.value.link;
   const [texts, setTexts] = useState(Object.fromEntries(FIELDS.map(({ key, initial }) => [key, initial])) as Record<Field, string>);
   const [verdict, setVerdict] = useState<{ verdict: Verdict; at: Date; since: string }>();
-  const [kept, setKept] = useState<readonly Kept[]>(() => readVerdicts(localStorage, name));
+  const [listed, setListed] = useState<readonly ListedCertificate[]>([]);
   const [marked, setMarked] = useState("");
   const { busy, error, run } = useAction();
   const limits = limitsOf(texts);
+  const list = async (): Promise<void> => setListed((await api.certificates.listCertificates({}, about(name))).certificates);
   const judge = (mark: boolean): void => {
     if (limits instanceof Error) return;
     void run(async () => {
@@ -72,8 +73,7 @@ export function Certificate(): JSX.Element {
       const answer = await api.certificates.getCertificate(request, about(name));
       const at = new Date();
       setVerdict({ verdict: answer, at, since: sinceOf(answer.json) });
-      const failed = answer.criteria.filter((one) => !one.holds).map((one) => one.text);
-      setKept(addVerdict(localStorage, name, { at: at.toISOString(), holds: answer.holds, failed }));
+      await list();
       if (mark) setMarked(`Marked at ${utc(at)}: the next run has begun.`);
     });
   };
@@ -81,6 +81,7 @@ export function Certificate(): JSX.Element {
     void run(async () => {
       await api.linkemu.getStats({ mark: true }, about(name));
       setMarked(`Marked at ${utc(new Date())}: a run has begun.`);
+      await list();
     });
   };
   // The verdict on entry; it changes nothing.
@@ -122,8 +123,11 @@ export function Certificate(): JSX.Element {
         )}
       </Section>
       <Section title="History">
-        <p class="note">Verdicts that this browser has seen. linkd keeps none: save a certificate with its run.</p>
-        <History kept={kept} />
+        <p class="note">
+          The last 100 verdicts that linkd gave on this link, one of each run and set of limits, until linkd or the link ends. Runs that{" "}
+          <code>linkctl certificate</code> judges are in it if a mark ended them. Save a certificate with its run.
+        </p>
+        <History listed={listed} />
       </Section>
     </>
   );
@@ -198,26 +202,39 @@ function CriterionRow({ of }: { of: Criterion }): JSX.Element {
   );
 }
 
-function History({ kept }: { kept: readonly Kept[] }): JSX.Element {
-  if (kept.length === 0) return <p>None yet.</p>;
+function History({ listed }: { listed: readonly ListedCertificate[] }): JSX.Element {
+  if (listed.length === 0) return <p>None yet.</p>;
+  const at = (of: ListedCertificate["since"]): string => (of ? utc(timestampDate(of)) : "–");
   return (
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">UTC</th>
-          <th scope="col">verdict</th>
-          <th scope="col">reasons</th>
-        </tr>
-      </thead>
-      <tbody>
-        {kept.map((one) => (
-          <tr key={one.at}>
-            <td>{utc(new Date(one.at))}</td>
-            <td>{one.holds ? "PASS" : <strong>FAIL</strong>}</td>
-            <td>{one.failed.join("; ")}</td>
+    <div class="scroll tall" tabIndex={0} role="region" aria-label="last verdicts">
+      <table>
+        <thead>
+          <tr>
+            {["run since", "until", "ended", "by", "verdict", "reasons"].map((head) => (
+              <th scope="col" key={head}>
+                {head}
+              </th>
+            ))}
           </tr>
-        ))}
-      </tbody>
-    </table>
+        </thead>
+        <tbody>
+          {listed.map(({ since, until, marked, who, certificate }, row) => (
+            <tr key={row} data-listed={certificate?.holds ? "pass" : "fail"} class={certificate?.holds ? "" : "failed"}>
+              <td>{at(since)}</td>
+              <td>{at(until)}</td>
+              <td>{marked ? "yes" : "no"}</td>
+              <td>{who}</td>
+              <td>{certificate?.holds ? "PASS" : <strong>FAIL</strong>}</td>
+              <td>
+                {certificate?.criteria
+                  .filter((one) => !one.holds)
+                  .map((one) => one.text)
+                  .join("; ")}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
