@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Small parts that all views use.
 
-import type { ComponentChildren, JSX } from "preact";
+import type { ComponentChildren, JSX, Ref } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { type Failure, failure } from "../api/failure";
 import { tokens } from "../api/tokens";
@@ -88,24 +88,88 @@ export function useAction(): {
   return { busy, error, run };
 }
 
-export interface SliderProps {
+interface Valued<T> {
   id: string;
   label: string;
+  value: T;
+  /** The current value differs. */
+  changed?: boolean;
+  onChange: (value: T) => void;
+  hint?: string;
+}
+
+export interface ScaleProps<T> extends Valued<T> {
+  text: string;
+  /** Reads a text; the error says what is accepted. */
+  read: (text: string) => T | Error;
+  /** From 0 to TICKS, and back. */
+  tick: number;
+  at: (tick: number) => T;
+}
+
+export const TICKS = 1000;
+
+/** A slider and a text field for the same value. */
+export function Scale<T extends bigint | number>(props: ScaleProps<T>): JSX.Element {
+  const { id, label } = props;
+  const [draft, setDraft] = useState<string>();
+  const [wrong, setWrong] = useState("");
+  const take = (value: T): void => {
+    setWrong("");
+    setDraft(undefined);
+    props.onChange(value);
+  };
+  const commit = (text: string): void => {
+    const value = props.read(text);
+    if (value instanceof Error) setWrong(value.message);
+    else take(value);
+  };
+  return (
+    <div class={props.changed ? "slider changed" : "slider"}>
+      <label for={`${id}-text`}>
+        {label}
+        {props.changed && <span class="mark"> changed</span>}
+      </label>
+      <input
+        id={`${id}-range`}
+        type="range"
+        min={0}
+        max={TICKS}
+        value={props.tick}
+        aria-label={`${label}, slider`}
+        aria-valuetext={props.text}
+        onInput={(event) => take(props.at(Number(event.currentTarget.value)))}
+      />
+      <input
+        id={`${id}-text`}
+        type="text"
+        autocomplete="off"
+        spellcheck={false}
+        value={draft ?? props.text}
+        aria-invalid={wrong !== ""}
+        aria-describedby={wrong ? `${id}-wrong` : undefined}
+        onInput={(event) => setDraft(event.currentTarget.value)}
+        onChange={(event) => commit(event.currentTarget.value)}
+      />
+      {props.hint && <span class="note">{props.hint}</span>}
+      {wrong && (
+        <span class="wrong" id={`${id}-wrong`} role="alert">
+          {wrong}
+        </span>
+      )}
+    </div>
+  );
+}
+
+export interface SliderProps extends Valued<bigint> {
   quantity: Quantity;
-  value: bigint;
   min: bigint;
   max: bigint;
   /** Largest value of the text field; `max` is that of the slider. */
   most?: bigint;
-  /** The current value differs. */
-  changed?: boolean;
-  onChange: (value: bigint) => void;
   /** Replaces the text for special values, such as "down". */
   special?: { text: string; value: bigint };
-  hint?: string;
 }
-
-const TICKS = 1000;
 
 /** From 0 to TICKS on a logarithmic scale; zero, if allowed, is at the lower end. */
 export function toTick(value: bigint, min: bigint, max: bigint): number {
@@ -130,64 +194,55 @@ function floor(max: bigint): number {
   return Math.max(Number(max) / 1e5, 1);
 }
 
-/** A slider and a text field with a unit for the same value. */
-export function Slider(props: SliderProps): JSX.Element {
-  const { id, label, quantity, value, min, max, special } = props;
-  const [draft, setDraft] = useState<string>();
-  const [wrong, setWrong] = useState("");
-  const shown = special && value === special.value ? special.text : exactOf(quantity, value);
-  const commit = (text: string): void => {
-    const parsed = special && text.trim() === special.text ? special.value : parse(quantity, text);
-    if (parsed instanceof Error) {
-      setWrong(parsed.message);
-      return;
-    }
-    const most = props.most ?? max;
-    if (special?.value !== parsed && (parsed < min || parsed > most)) {
-      setWrong(`${text} is outside of ${exactOf(quantity, min)} to ${exactOf(quantity, most)}`);
-      return;
-    }
-    setWrong("");
-    setDraft(undefined);
-    props.onChange(parsed);
+/** A quantity with its unit, on a logarithmic scale. */
+export function Slider({ quantity, min, max, most = max, special, ...rest }: SliderProps): JSX.Element {
+  const read = (text: string): bigint | Error => {
+    if (special && text.trim() === special.text) return special.value;
+    const value = parse(quantity, text);
+    if (value instanceof Error || value === special?.value || (value >= min && value <= most)) return value;
+    return new Error(`${text} is outside of ${exactOf(quantity, min)} to ${exactOf(quantity, most)}`);
   };
+  const text = special && rest.value === special.value ? special.text : exactOf(quantity, rest.value);
+  return <Scale {...rest} text={text} read={read} tick={toTick(rest.value, min, max)} at={(tick) => fromTick(tick, min, max)} />;
+}
+
+type Head = string | { text: string; class: string };
+
+/** The head of a column with numbers. */
+export const numeric = (text: string): Head => ({ text, class: "number" });
+
+export interface TableProps {
+  /** Of the region that scrolls on small screens. */
+  label: string;
+  head: readonly Head[];
+  caption?: string;
+  class?: string;
+  tall?: boolean;
+  body?: Ref<HTMLTableSectionElement>;
+  children: ComponentChildren;
+}
+
+export function Table({ label, head, caption, tall, body, children, ...rest }: TableProps): JSX.Element {
   return (
-    <div class={props.changed ? "slider changed" : "slider"}>
-      <label for={`${id}-text`}>
-        {label}
-        {props.changed && <span class="mark"> changed</span>}
-      </label>
-      <input
-        id={`${id}-range`}
-        type="range"
-        min={0}
-        max={TICKS}
-        value={toTick(value, min, max)}
-        aria-label={`${label}, slider`}
-        aria-valuetext={shown}
-        onInput={(event) => {
-          setWrong("");
-          setDraft(undefined);
-          props.onChange(fromTick(Number(event.currentTarget.value), min, max));
-        }}
-      />
-      <input
-        id={`${id}-text`}
-        type="text"
-        autocomplete="off"
-        spellcheck={false}
-        value={draft ?? shown}
-        aria-invalid={wrong !== ""}
-        aria-describedby={wrong ? `${id}-wrong` : undefined}
-        onInput={(event) => setDraft(event.currentTarget.value)}
-        onChange={(event) => commit(event.currentTarget.value)}
-      />
-      {props.hint && <span class="note">{props.hint}</span>}
-      {wrong && (
-        <span class="wrong" id={`${id}-wrong`} role="alert">
-          {wrong}
-        </span>
-      )}
+    <div class={tall ? "scroll tall" : "scroll"} tabIndex={0} role="region" aria-label={label}>
+      <table class={rest.class}>
+        {caption && <caption>{caption}</caption>}
+        <thead>
+          <tr>
+            {head.map((one) => {
+              const { text, class: kind } = typeof one === "string" ? { text: one, class: undefined } : one;
+              return text === "" ? (
+                <td key={text} />
+              ) : (
+                <th scope="col" class={kind} key={text}>
+                  {text}
+                </th>
+              );
+            })}
+          </tr>
+        </thead>
+        <tbody {...(body ? { ref: body } : {})}>{children}</tbody>
+      </table>
     </div>
   );
 }

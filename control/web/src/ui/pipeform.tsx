@@ -3,13 +3,12 @@
 //! slider can show; the text field takes all of the schema's range.
 
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
 import type { Pipe } from "../gen/linkemu/v1/model_pb";
 import type { Values } from "../model/command";
 import { serving } from "../model/rates";
 import { LIMITS } from "../model/schema";
 import { parsePercent, percent } from "../model/units";
-import { Slider } from "./parts";
+import { Scale, Slider, TICKS } from "./parts";
 
 export function PipeForm({ way, pipe, values, onChange }: { way: "forward" | "return"; pipe: Pipe; values: Values; onChange: (values: Values) => void }): JSX.Element {
   const set = (change: Values): void => {
@@ -94,49 +93,20 @@ export function PipeForm({ way, pipe, values, onChange }: { way: "forward" | "re
   );
 }
 
+/** The least loss above zero of the slider. */
 const LEAST = 1e-6;
 
-function Loss({ way, value, changed, onChange }: { way: string; value: number; changed: boolean; onChange: (value: number) => void }): JSX.Element {
-  const [wrong, setWrong] = useState("");
-  const tick = value <= LEAST ? 0 : Math.round(1_000 * (1 - Math.log(value) / Math.log(LEAST)));
-  const id = `${way}-loss`;
+function Loss({ way, ...rest }: { way: string; value: number; changed: boolean; onChange: (value: number) => void }): JSX.Element {
+  const { value } = rest;
   return (
-    <div class={changed ? "slider changed" : "slider"}>
-      <label for={`${id}-text`}>
-        packet loss
-        {changed && <span class="mark"> changed</span>}
-      </label>
-      <input
-        id={`${id}-range`}
-        type="range"
-        min={0}
-        max={1_000}
-        value={tick}
-        aria-label="packet loss, slider"
-        aria-valuetext={percent(value)}
-        onInput={(event) => {
-          setWrong("");
-          const at = Number(event.currentTarget.value);
-          onChange(at === 0 ? 0 : Number((LEAST ** (1 - at / 1_000)).toPrecision(2)));
-        }}
-      />
-      <input
-        id={`${id}-text`}
-        type="text"
-        value={percent(value)}
-        aria-invalid={wrong !== ""}
-        onChange={(event) => {
-          const parsed = parsePercent(event.currentTarget.value);
-          if (parsed instanceof Error) return setWrong(parsed.message);
-          setWrong("");
-          return onChange(parsed);
-        }}
-      />
-      {wrong && (
-        <span class="wrong" role="alert">
-          {wrong}
-        </span>
-      )}
-    </div>
+    <Scale
+      {...rest}
+      id={`${way}-loss`}
+      label="packet loss"
+      text={percent(value)}
+      read={parsePercent}
+      tick={value <= LEAST ? 0 : Math.round(TICKS * (1 - Math.log(value) / Math.log(LEAST)))}
+      at={(tick) => (tick === 0 ? 0 : Number((LEAST ** (1 - tick / TICKS)).toPrecision(2)))}
+    />
   );
 }

@@ -31,12 +31,14 @@ export interface PlotProps {
   formatX?: (value: number) => string;
   min?: number;
   max?: number;
-  /** Gets a function that draws new columns. */
-  onReady: (draw: (data: uPlot.AlignedData) => void) => void;
+  data?: uPlot.AlignedData;
+  /** Gets a function that draws new columns, for data that changes often. */
+  onReady?: (draw: (data: uPlot.AlignedData) => void) => void;
 }
 
 export function Plot(props: PlotProps): JSX.Element {
   const place = useRef<HTMLDivElement>(null);
+  const draw = useRef<(data: uPlot.AlignedData) => void>();
   useEffect(() => {
     const root = place.current;
     if (!root) return undefined;
@@ -47,10 +49,11 @@ export function Plot(props: PlotProps): JSX.Element {
       plot = new uPlot(options(props, root.clientWidth), data ?? [[], ...props.lines.map(() => [])], root);
     };
     make();
-    props.onReady((next) => {
+    draw.current = (next) => {
       data = next;
       plot?.setData(next);
-    });
+    };
+    props.onReady?.(draw.current);
     const resize = new ResizeObserver(() => plot?.setSize({ width: root.clientWidth, height: props.height }));
     resize.observe(root);
     const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -62,6 +65,9 @@ export function Plot(props: PlotProps): JSX.Element {
     };
     // The lines of a plot do not change.
   }, []);
+  useEffect(() => {
+    if (props.data) draw.current?.(props.data);
+  }, [props.data]);
   return (
     <figure class="plot">
       <div ref={place} role="img" aria-label={props.label} />

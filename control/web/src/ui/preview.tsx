@@ -2,12 +2,13 @@
 //! Complementary distribution of the delay of a profile.
 
 import type { JSX } from "preact";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type uPlot from "uplot";
 import { PipeSchema, type Profile } from "../gen/linkemu/v1/model_pb";
 import { create } from "@bufbuild/protobuf";
 import { type Curve, exceeded, preview } from "../model/delay";
 import { percent } from "../model/units";
+import { Table, numeric } from "./parts";
 import { Plot } from "./plot";
 
 const LEAST = 1e-5;
@@ -25,9 +26,8 @@ function at(delays: readonly number[], curve: Curve): (number | null)[] {
 }
 
 export function Preview({ profile }: { profile: Profile }): JSX.Element {
-  const draw = useRef<(data: uPlot.AlignedData) => void>();
   const curves = useMemo(() => preview(profile.forwardPipe ?? create(PipeSchema), profile.returnPipe ?? create(PipeSchema)), [profile]);
-  useEffect(() => {
+  const data = useMemo(() => {
     const all = [curves.forward, curves.back, curves.both];
     const delays = [...new Set(all.flatMap((curve) => curve.ms.filter((_, i) => i === 0 || curve.above[i]! >= LEAST)))].sort((a, b) => a - b);
     // A step to the left of each curve, where everything is longer.
@@ -35,7 +35,7 @@ export function Preview({ profile }: { profile: Profile }): JSX.Element {
     const left = Math.max(first - Math.max(first * 0.05, 1), 0);
     const last = (delays.at(-1) ?? 1) * 1.05 + 1;
     const points = [left, ...delays, last];
-    draw.current?.([points, ...all.map((curve) => at(points, curve))] as uPlot.AlignedData);
+    return [points, ...all.map((curve) => at(points, curve))] as uPlot.AlignedData;
   }, [curves]);
   return (
     <>
@@ -52,35 +52,20 @@ export function Preview({ profile }: { profile: Profile }): JSX.Element {
           { label: "return", colour: "return", dash: [6, 3] },
           { label: "round trip", colour: "both", dash: [2, 3] },
         ]}
-        onReady={(ready) => (draw.current = ready)}
+        data={data}
       />
-      <div class="scroll" tabIndex={0} role="region" aria-label="delays">
-      <table>
-        <caption>Delay without the queue, exceeded by</caption>
-        <thead>
-          <tr>
-            <td />
+      <Table label="delays" caption="Delay without the queue, exceeded by" head={["", ...SHOWN.map((p) => numeric(percent(p)))]}>
+        {(["forward", "back", "both"] as const).map((which) => (
+          <tr key={which}>
+            <th scope="row">{{ forward: "forward", back: "return", both: "round trip" }[which]}</th>
             {SHOWN.map((p) => (
-              <th key={p} scope="col" class="number">
-                {percent(p)}
-              </th>
+              <td key={p} class="number">
+                {exceeded(curves[which], p).toFixed(0)} ms
+              </td>
             ))}
           </tr>
-        </thead>
-        <tbody>
-          {(["forward", "back", "both"] as const).map((which) => (
-            <tr key={which}>
-              <th scope="row">{{ forward: "forward", back: "return", both: "round trip" }[which]}</th>
-              {SHOWN.map((p) => (
-                <td key={p} class="number">
-                  {exceeded(curves[which], p).toFixed(0)} ms
-                </td>
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      </div>
+        ))}
+      </Table>
     </>
   );
 }

@@ -10,7 +10,7 @@ import * as command from "../model/command";
 import { type Fate, Fates } from "../model/fates";
 import { Reader } from "../model/pcapng";
 import { clock, count, parse, time } from "../model/units";
-import { Command, Refusal, Section, save, useAction } from "../ui/parts";
+import { Command, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
 import { route } from "../ui/route";
 
 /** A capture ends after so many copies: the page keeps their fates. */
@@ -130,14 +130,14 @@ export function Capture(): JSX.Element {
       </Section>
       {taken && (
         <Section title="Fates">
-          <Table taken={taken} running={busy} only={only} onOnly={setOnly} />
+          <FateTable taken={taken} running={busy} only={only} onOnly={setOnly} />
         </Section>
       )}
     </>
   );
 }
 
-function Table({ taken, running, only, onOnly }: { taken: Taken; running: boolean; only: "all" | "dropped" | "sent"; onOnly: (only: "all" | "dropped" | "sent") => void }): JSX.Element {
+function FateTable({ taken, running, only, onOnly }: { taken: Taken; running: boolean; only: "all" | "dropped" | "sent"; onOnly: (only: "all" | "dropped" | "sent") => void }): JSX.Element {
   const { all, copies } = taken.fates;
   const { about, isWhole, missed } = taken.reader;
   const of = (kind: string): Fate[] => all.filter(({ fate }) => fate.startsWith(kind));
@@ -160,42 +160,20 @@ function Table({ taken, running, only, onOnly }: { taken: Taken; running: boolea
           <option value="sent">sent</option>
         </select>
       </label>
-      <div class="scroll tall" tabIndex={0} role="region" aria-label="fates of packets">
-        <table class="fates">
-          <thead>
-            <tr>
-              <th scope="col" class="number">
-                packet
-              </th>
-              <th scope="col">arrived (UTC)</th>
-              <th scope="col">direction</th>
-              <th scope="col">client</th>
-              <th scope="col">frame</th>
-              <th scope="col" class="number">
-                bytes
-              </th>
-              <th scope="col">fate</th>
-              <th scope="col" class="number">
-                in the link
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {rows.slice(0, SHOWN).map((one, at) => (
-              <tr key={`${one.way} ${one.number} ${at}`} class={one.fate.startsWith("dropped") ? "failed" : ""}>
-                <td class="number">{one.number > 0n ? one.number.toString() : "before"}</td>
-                <td>{one.inNs === undefined ? "–" : clock(new Date(Number(one.inNs / 1_000_000n)))}</td>
-                <td>{one.way}</td>
-                <td>{one.client}</td>
-                <td>{one.summary}</td>
-                <td class="number">{one.length}</td>
-                <td>{one.fate}</td>
-                <td class="number">{one.inNs !== undefined && one.outNs !== undefined ? time(Number(one.outNs - one.inNs)) : "–"}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table label="fates of packets" class="fates" tall head={[numeric("packet"), "arrived (UTC)", "direction", "client", "frame", numeric("bytes"), "fate", numeric("in the link")]}>
+        {rows.slice(0, SHOWN).map((one, at) => (
+          <tr key={`${one.way} ${one.number} ${at}`} class={one.fate.startsWith("dropped") ? "failed" : ""}>
+            <td class="number">{one.number > 0n ? one.number.toString() : "before"}</td>
+            <td>{one.inNs === undefined ? "–" : clock(new Date(Number(one.inNs / 1_000_000n)))}</td>
+            <td>{one.way}</td>
+            <td>{one.client}</td>
+            <td>{one.summary}</td>
+            <td class="number">{one.length}</td>
+            <td>{one.fate}</td>
+            <td class="number">{one.inNs !== undefined && one.outNs !== undefined ? time(Number(one.outNs - one.inNs)) : "–"}</td>
+          </tr>
+        ))}
+      </Table>
       {rows.length > SHOWN && <p class="note">The first {SHOWN} of {count(rows.length)}; the file has all of them.</p>}
     </>
   );

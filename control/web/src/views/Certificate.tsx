@@ -8,7 +8,7 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { Certificate as Verdict, Criterion, ListedCertificate } from "../gen/linkemu/v1/certificate_pb";
 import * as command from "../model/command";
 import { count, parse, size, time, utc } from "../model/units";
-import { Command, Refusal, Section, save, useAction } from "../ui/parts";
+import { Command, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
 import { route } from "../ui/route";
 
 /** A figure with its unit; the exact text is that of linkd. */
@@ -156,25 +156,11 @@ function VerdictView({ verdict, at, since, name }: { verdict: Verdict; at: Date;
         As of {utc(at)}
         {since && `; run since ${since}`}
       </p>
-      <div class="scroll" tabIndex={0} role="region" aria-label="criteria">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">criterion</th>
-              <th scope="col" class="number">
-                figure
-              </th>
-              <th scope="col">limit</th>
-              <th scope="col">holds</th>
-            </tr>
-          </thead>
-          <tbody>
-            {verdict.criteria.map((one) => (
-              <CriterionRow key={one.name} of={one} />
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table label="criteria" head={["criterion", numeric("figure"), "limit", "holds"]}>
+        {verdict.criteria.map((one) => (
+          <CriterionRow key={one.name} of={one} />
+        ))}
+      </Table>
       {verdict.remarks.map((remark) => (
         <p class="note" key={remark}>
           Note: {remark}
@@ -206,35 +192,22 @@ function History({ listed }: { listed: readonly ListedCertificate[] }): JSX.Elem
   if (listed.length === 0) return <p>None yet.</p>;
   const at = (of: ListedCertificate["since"]): string => (of ? utc(timestampDate(of)) : "–");
   return (
-    <div class="scroll tall" tabIndex={0} role="region" aria-label="last verdicts">
-      <table>
-        <thead>
-          <tr>
-            {["run since", "until", "ended", "by", "verdict", "reasons"].map((head) => (
-              <th scope="col" key={head}>
-                {head}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {listed.map(({ since, until, marked, who, certificate }, row) => (
-            <tr key={row} data-listed={certificate?.holds ? "pass" : "fail"} class={certificate?.holds ? "" : "failed"}>
-              <td>{at(since)}</td>
-              <td>{at(until)}</td>
-              <td>{marked ? "yes" : "no"}</td>
-              <td>{who}</td>
-              <td>{certificate?.holds ? "PASS" : <strong>FAIL</strong>}</td>
-              <td>
-                {certificate?.criteria
-                  .filter((one) => !one.holds)
-                  .map((one) => one.text)
-                  .join("; ")}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table label="last verdicts" tall head={["run since", "until", "ended", "by", "verdict", "reasons"]}>
+      {listed.map(({ since, until, marked, who, certificate }, row) => (
+        <tr key={row} data-listed={certificate?.holds ? "pass" : "fail"} class={certificate?.holds ? "" : "failed"}>
+          <td>{at(since)}</td>
+          <td>{at(until)}</td>
+          <td>{marked ? "yes" : "no"}</td>
+          <td>{who}</td>
+          <td>{certificate?.holds ? "PASS" : <strong>FAIL</strong>}</td>
+          <td>
+            {certificate?.criteria
+              .filter((one) => !one.holds)
+              .map((one) => one.text)
+              .join("; ")}
+          </td>
+        </tr>
+      ))}
+    </Table>
   );
 }

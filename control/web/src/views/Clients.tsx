@@ -12,7 +12,7 @@ import type { LinkRules, NamedLink } from "../gen/linkemu/v1/links_pb";
 import { clientsToml, items, matchText, vlans } from "../model/clients";
 import * as command from "../model/command";
 import { count, exactRate, exactSize, parse, size, utc } from "../model/units";
-import { Command, Refusal, Section, save, useAction } from "../ui/parts";
+import { Command, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
 import { MAIN, route } from "../ui/route";
 
 /** Clients are read again this often. */
@@ -74,41 +74,25 @@ function Accounts({ name }: { name: string }): JSX.Element {
         {clients && ` Read at ${utc(clients.at)}, every ${EVERY_MS / 1_000} s.`}
       </p>
       <Refusal of={error} />
-      <div class="scroll" tabIndex={0} role="region" aria-label="clients">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">client</th>
-              <th scope="col">kind</th>
-              <th scope="col">direction</th>
-              {["received", "sent", "dropped", "held"].map((head) => (
-                <th scope="col" class="number" key={head}>
-                  {head}
-                </th>
-              ))}
+      <Table label="clients" head={["client", "kind", "direction", ...["received", "sent", "dropped", "held"].map(numeric)]}>
+        {clients?.list.slice(0, SHOWN).flatMap((one) =>
+          ([["forward", one.forwardAccount], ["return", one.returnAccount]] as const).map(([way, account]) => (
+            <tr key={`${one.client} ${way}`} data-client={one.client} data-way={way}>
+              <th scope="row">{one.client}</th>
+              <td>
+                {KIND[one.kind]}
+                {one.removed && ", removed"}
+                {one.beam && `, beam ${one.beam}`}
+              </td>
+              <td>{way}</td>
+              <td class="number figure">{packets(account, "received")}</td>
+              <td class="number figure">{packets(account, "sent")}</td>
+              <td class="number figure">{packets(account, "dropped")}</td>
+              <td class="number figure">{packets(account, "held")}</td>
             </tr>
-          </thead>
-          <tbody>
-            {clients?.list.slice(0, SHOWN).flatMap((one) =>
-              ([["forward", one.forwardAccount], ["return", one.returnAccount]] as const).map(([way, account]) => (
-                <tr key={`${one.client} ${way}`} data-client={one.client} data-way={way}>
-                  <th scope="row">{one.client}</th>
-                  <td>
-                    {KIND[one.kind]}
-                    {one.removed && ", removed"}
-                    {one.beam && `, beam ${one.beam}`}
-                  </td>
-                  <td>{way}</td>
-                  <td class="number figure">{packets(account, "received")}</td>
-                  <td class="number figure">{packets(account, "sent")}</td>
-                  <td class="number figure">{packets(account, "dropped")}</td>
-                  <td class="number figure">{packets(account, "held")}</td>
-                </tr>
-              )),
-            )}
-          </tbody>
-        </table>
-      </div>
+          )),
+        )}
+      </Table>
       {clients && clients.list.length > SHOWN && <p class="note">The first {SHOWN} of {count(clients.list.length)}.</p>}
       <Command text={command.listClients(name)} />
     </Section>
@@ -297,37 +281,22 @@ function Rules({ name }: { name: string }): JSX.Element {
     <>
       <Section title="Rules of links">
         <p class="note">Traffic without a rule belongs to main.</p>
-        <div class="scroll" tabIndex={0} role="region" aria-label="links and their rules">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">link</th>
-                <th scope="col">profile</th>
-                <th scope="col" class="number">
-                  memory
-                </th>
-                <th scope="col">lease</th>
-                <th scope="col">rules</th>
-              </tr>
-            </thead>
-            <tbody>
-              {links.map((link) => (
-                <tr key={link.name} data-rules={link.name}>
-                  <th scope="row">{command.linkId(link.name)}</th>
-                  <td>{link.profile}</td>
-                  <td class="number">{size(Number(link.memoryBytes))}</td>
-                  <td>{link.holder || "none"}</td>
-                  <td>
-                    {(rules?.rules ?? [])
-                      .filter((one) => one.link === link.name)
-                      .map((one) => [...one.prefixes, ...one.vlans.map((id) => `VLAN ${id}`), ...one.macs, ...one.matches.map(matchText)].join(", "))
-                      .join("; ") || (link.name === MAIN ? "everything else" : "none")}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table label="links and their rules" head={["link", "profile", numeric("memory"), "lease", "rules"]}>
+          {links.map((link) => (
+            <tr key={link.name} data-rules={link.name}>
+              <th scope="row">{command.linkId(link.name)}</th>
+              <td>{link.profile}</td>
+              <td class="number">{size(Number(link.memoryBytes))}</td>
+              <td>{link.holder || "none"}</td>
+              <td>
+                {(rules?.rules ?? [])
+                  .filter((one) => one.link === link.name)
+                  .map((one) => [...one.prefixes, ...one.vlans.map((id) => `VLAN ${id}`), ...one.macs, ...one.matches.map(matchText)].join(", "))
+                  .join("; ") || (link.name === MAIN ? "everything else" : "none")}
+              </td>
+            </tr>
+          ))}
+        </Table>
         <Refusal of={error} />
       </Section>
       {name === MAIN ? (

@@ -9,7 +9,7 @@ import { KINDS, type Flow, contribution, drops as dropSums } from "../model/rate
 import { linkId, top } from "../model/command";
 import { count, rate, size, time } from "../model/units";
 import { Lane, servingText, write } from "../ui/lane";
-import { Command, Section } from "../ui/parts";
+import { Command, Section, Table, numeric } from "../ui/parts";
 import { Plot, colour } from "../ui/plot";
 import { go, route } from "../ui/route";
 
@@ -74,66 +74,41 @@ function List({ chosen }: { chosen: string | undefined }): JSX.Element {
     body.current?.querySelector<HTMLElement>(`[data-link="${CSS.escape(next)}"] a`)?.focus();
   };
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="all links">
-      <table class="links">
-        <thead>
-          <tr>
-            <th scope="col">link</th>
-            <th scope="col">profile</th>
-            <th scope="col" class="wide">
-              path
+    <Table label="all links" class="links" body={body} head={["link", "profile", { text: "path", class: "wide" }, ...["forward", "return", "adds to RTT", "drops/s"].map(numeric)]}>
+      {names.value.map((name, at) => {
+        const { link } = currentOf(name);
+        const profile = link?.profile;
+        return (
+          <tr key={name} data-link={name} aria-selected={name === chosen} class={name === chosen ? "chosen" : ""}>
+            <th scope="row">
+              <a
+                href={`#/links?link=${encodeURIComponent(name)}`}
+                aria-current={name === chosen ? "true" : undefined}
+                onKeyDown={(event) => move(event, at)}
+              >
+                {linkId(name)}
+              </a>
             </th>
-            <th scope="col" class="number">
-              forward
-            </th>
-            <th scope="col" class="number">
-              return
-            </th>
-            <th scope="col" class="number">
-              adds to RTT
-            </th>
-            <th scope="col" class="number">
-              drops/s
-            </th>
+            <td data-label="profile">{profile?.name ?? "–"}</td>
+            <td class="wide">
+              <canvas width={260} height={34} data-cell="path" aria-hidden="true" />
+            </td>
+            <td class="number figure" data-label="forward" data-cell="forward" title={servingText(profile?.forwardPipe)}>
+              –
+            </td>
+            <td class="number figure" data-label="return" data-cell="return" title={servingText(profile?.returnPipe)}>
+              –
+            </td>
+            <td class="number figure" data-label="adds to RTT" data-cell="rtt">
+              –
+            </td>
+            <td class="number figure" data-label="drops/s" data-cell="drops">
+              –
+            </td>
           </tr>
-        </thead>
-        <tbody ref={body}>
-          {names.value.map((name, at) => {
-            const { link } = currentOf(name);
-            const profile = link?.profile;
-            return (
-              <tr key={name} data-link={name} aria-selected={name === chosen} class={name === chosen ? "chosen" : ""}>
-                <th scope="row">
-                  <a
-                    href={`#/links?link=${encodeURIComponent(name)}`}
-                    aria-current={name === chosen ? "true" : undefined}
-                    onKeyDown={(event) => move(event, at)}
-                  >
-                    {linkId(name)}
-                  </a>
-                </th>
-                <td data-label="profile">{profile?.name ?? "–"}</td>
-                <td class="wide">
-                  <canvas width={260} height={34} data-cell="path" aria-hidden="true" />
-                </td>
-                <td class="number figure" data-label="forward" data-cell="forward" title={servingText(profile?.forwardPipe)}>
-                  –
-                </td>
-                <td class="number figure" data-label="return" data-cell="return" title={servingText(profile?.returnPipe)}>
-                  –
-                </td>
-                <td class="number figure" data-label="adds to RTT" data-cell="rtt">
-                  –
-                </td>
-                <td class="number figure" data-label="drops/s" data-cell="drops">
-                  –
-                </td>
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
-    </div>
+        );
+      })}
+    </Table>
   );
 }
 
@@ -282,33 +257,18 @@ function Detail({ name }: { name: string }): JSX.Element {
           <Figure name="forwardMean" label="forward queueing, mean of served" />
           <Figure name="returnMean" label="return queueing, mean of served" />
         </dl>
-        <div class="scroll" tabIndex={0} role="region" aria-label="drops">
-        <table class="drops">
-          <caption>Drops since the dataplane started (packets)</caption>
-          <thead>
-            <tr>
-              <th scope="col">direction</th>
+        <Table label="drops" class="drops" caption="Drops since the dataplane started (packets)" head={["direction", ...KINDS.map((kind) => numeric(kind === "OWN" ? "emulator" : kind.toLowerCase()))]}>
+          {["forward", "return"].map((way) => (
+            <tr key={way}>
+              <th scope="row">{way}</th>
               {KINDS.map((kind) => (
-                <th scope="col" class="number" key={kind}>
-                  {kind === "OWN" ? "emulator" : kind.toLowerCase()}
-                </th>
+                <td class="number figure" key={kind} data-figure={`${way}-${kind}`}>
+                  –
+                </td>
               ))}
             </tr>
-          </thead>
-          <tbody>
-            {["forward", "return"].map((way) => (
-              <tr key={way}>
-                <th scope="row">{way}</th>
-                {KINDS.map((kind) => (
-                  <td class="number figure" key={kind} data-figure={`${way}-${kind}`}>
-                    –
-                  </td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-        </div>
+          ))}
+        </Table>
       </div>
       <div class="plots">
         <Plot

@@ -9,7 +9,7 @@ import { ScenarioPhase, type PlannedStep, type RunScenarioResponse, type Scenari
 import * as command from "../model/command";
 import * as timeline from "../model/timeline";
 import { exactTime, time } from "../model/units";
-import { Command, Refusal, Section, save, useAction } from "../ui/parts";
+import { Command, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
 import { StepForm } from "../ui/stepform";
 import { TimelineEditor } from "../ui/timeline";
 import { route } from "../ui/route";
@@ -282,28 +282,14 @@ function Run({ name, state, at, text, file }: { name: string; state: ScenarioSta
 
 function Steps({ title, steps }: { title: string; steps: readonly PlannedStep[] }): JSX.Element {
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={title}>
-      <table>
-        <caption>{title}</caption>
-        <thead>
-          <tr>
-            <th scope="col" class="number">
-              at
-            </th>
-            <th scope="col">label</th>
-            <th scope="col">change</th>
-          </tr>
-        </thead>
-        <tbody>
-          {steps.map((one) => (
-            <tr key={one.index.toString()}>
-              <td class="number">{time(Number(one.afterNs))}</td>
-              <td>{one.label}</td>
-              <td>{one.action}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table label={title} caption={title} head={[numeric("at"), "label", "change"]}>
+      {steps.map((one) => (
+        <tr key={one.index.toString()}>
+          <td class="number">{time(Number(one.afterNs))}</td>
+          <td>{one.label}</td>
+          <td>{one.action}</td>
+        </tr>
+      ))}
+    </Table>
   );
 }
