@@ -122,6 +122,11 @@ pub enum SwitchError {
          the whole path, from /", .0.display()
     )]
     Program(PathBuf),
+    #[error(
+        "switch.program in the box's file is the file `{}`: give its directory, which linkd reads \
+         `linkemu.bin` or `linkemu.json` and `linkemu.p4info.bin` from", .0.display()
+    )]
+    ProgramFile(PathBuf),
 }
 
 impl Switch {
@@ -165,6 +170,13 @@ impl Switch {
         }
         let program = match &file.program {
             Some(path) if !path.is_absolute() => return Err(SwitchError::Program(path.clone())),
+            Some(path) if path.extension().is_some_and(|end| end == "bin" || end == "json") => {
+                return Err(SwitchError::ProgramFile(path.clone()));
+            }
+            None if target == Target::Tofino => {
+                let what = "the directory of the program for Tofino, which linkd does not bring";
+                return Err(missing("program", what));
+            }
             program => program.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
         };
         Ok(Self {
@@ -244,6 +256,8 @@ mod tests {
             ("wan = [2]", "wan = [2, 2]", "is in switch.wan and in switch.wan"),
             ("wan = [2]", "wan = [2]\nelection = 0", "switch.election in the box's file is 0: it"),
             ("wan = [2]", "wan = [2]\nprogram = \"a/b\"", "is `a/b`: linkd reads it"),
+            ("wan = [2]", "wan = [2]\nprogram = \"/a/linkemu.bin\"", "give its directory"),
+            ("\"bmv2\"", "\"tofino\"", "has no `program`"),
             ("\"bmv2\"", "\"bmv3\"", "unknown variant `bmv3`, expected `bmv2` or `tofino`"),
             ("wan = [2]", "wan = [-2]", "invalid value"),
             ("wan = [2]", "wan = [2]\nstages = [\"delay\"]", "unknown variant `delay`"),
