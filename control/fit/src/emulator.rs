@@ -106,11 +106,22 @@ impl Criterion {
 /// # Errors
 /// [`CertificateError`]; the log is unchanged then.
 pub fn certify(input: &mut Input, path: &Path) -> Result<(), CertificateError> {
-    let Input::Log(log) = input else { return Err(CertificateError::Published) };
+    if let Input::Summary(_) = input {
+        return Err(CertificateError::Published);
+    }
     let name = path.display().to_string();
     let text = std::fs::read(path)
         .map_err(|source| CertificateError::Io { name: name.clone(), source })?;
-    log.emulator = Some(vouch(log, &name, &text)?);
+    certify_with(input, &name, &text)
+}
+
+/// As [`certify`], with the text of a certificate that is called `name`.
+///
+/// # Errors
+/// [`CertificateError`]; the log is unchanged then.
+pub fn certify_with(input: &mut Input, name: &str, text: &[u8]) -> Result<(), CertificateError> {
+    let Input::Log(log) = input else { return Err(CertificateError::Published) };
+    log.emulator = Some(vouch(log, name, text)?);
     Ok(())
 }
 

@@ -7,8 +7,10 @@ mod losses;
 mod notes;
 mod options;
 mod reconfiguration;
+pub mod summary;
+pub mod text;
 
-pub use options::{Capacity, Direction, Options};
+pub use options::{Capacity, Direction, Options, plain_name};
 pub use reconfiguration::Reconfigured;
 
 use profile::{Profile, Violations, format_duration};
@@ -23,6 +25,7 @@ use crate::loss::{estimate as estimate_losses, estimate_fade};
 use crate::period::{self, levels};
 use crate::read::Input;
 use crate::seconds;
+use crate::work::{self, Cancelled, Step, ongoing};
 use delays::split;
 use losses::outages;
 use notes::Notes;
@@ -55,6 +58,8 @@ pub enum FitError {
     /// The estimates break rules of profiles.
     #[error("what was estimated is outside of what a profile can say:\n{0}")]
     Schema(Violations),
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +122,10 @@ fn fit_log(baseline: &Baseline, options: &Options) -> Result<Fitted, FitError> {
         return Err(FitError::Episodes(episodes));
     }
     check_isolated(options, baseline.interval_ns)?;
+    work::step(Step::Periods, 0.0, 0.15);
     let reconfiguration = reconfiguration(baseline);
+    ongoing()?;
+    work::step(Step::Losses, 0.15, 0.4);
     let at_boundaries = reconfiguration.as_ref().and_then(|found| found.at_boundaries.as_ref());
     let elsewhere = at_boundaries.map_or(&baseline.series, |losses| &losses.elsewhere);
     let runs = Runs::of_series(elsewhere, baseline.interval_ns, baseline.spacing);
@@ -137,8 +145,11 @@ fn fit_log(baseline: &Baseline, options: &Options) -> Result<Fitted, FitError> {
             runs.begins_s.len()
         ));
     }
+    ongoing()?;
+    work::step(Step::Delays, 0.4, 1.0);
     let levels = reconfiguration.as_ref().and_then(|found| found.levels.as_ref());
     let delays = delay::estimate(levels.map_or(baseline, |levels| &levels.rest))?;
+    ongoing()?;
     let measured = Measured {
         source: &baseline.source,
         samples: baseline.series.len() as u64,

@@ -5,7 +5,7 @@
 //! [`read::read`] reads a baseline, [`fitted::fit`] estimates a profile from it, and
 //! [`verify::against_profile`] plays a profile in virtual time and compares both. The crate `probe`
 //! measures a baseline; [`verify::live_plan`], [`verify::read_log`] and [`verify::against_log`] compare
-//! a live link.
+//! a live link. [`work::observe`] shows the progress of either to another thread, and cancels it.
 //!
 //! ```
 //! use fit::fitted::{Options, fit};
@@ -36,6 +36,7 @@ pub mod report;
 mod splitmix;
 pub mod traffic;
 pub mod verify;
+pub mod work;
 
 /// Nanoseconds in seconds.
 pub(crate) const fn seconds(ns: u64) -> f64 {

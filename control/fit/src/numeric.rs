@@ -6,6 +6,7 @@
 //! Derivatives", 1973, ch. 4. Parameters are on a scale on which a step of one is
 //! large, such as logarithms.
 
+use crate::work;
 use argmin::core::{CostFunction, Error, Executor, State};
 use argmin::solver::brent::BrentRoot;
 use argmin::solver::neldermead::NelderMead;
@@ -76,6 +77,10 @@ impl<F: Fn(&[f64]) -> f64> CostFunction for Negative<'_, F> {
     type Output = f64;
 
     fn cost(&self, at: &Corner) -> Result<f64, Error> {
+        // The search unwraps errors; where all is equal it ends.
+        if work::is_cancelled() {
+            return Ok(-IMPOSSIBLE);
+        }
         Ok(-finite((self.0)(&at.0)))
     }
 }

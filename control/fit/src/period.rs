@@ -29,6 +29,7 @@ mod scan;
 use crate::baseline::Series;
 use crate::loss::Interval;
 use crate::seconds;
+use crate::work::{self, ongoing};
 pub use levels::{Levels, levels};
 
 use boundaries::Boundaries;
@@ -88,6 +89,9 @@ pub fn detect(series: &Series, interval_ns: u64) -> Option<Period> {
     let mut found: Vec<scan::Found> = bands
         .iter()
         .filter_map(|from| {
+            if work::is_cancelled() {
+                return None;
+            }
             let until = span.1.min(span.0 + SCANNED * from);
             let times = ranks.changes((span.0, until), *from, interval);
             scan::scan(&times, (span.0, until), (*from, longest.min(BAND * from)))
@@ -96,6 +100,7 @@ pub fn detect(series: &Series, interval_ns: u64) -> Option<Period> {
         .collect();
     found.sort_by(|a, b| a.ln_p.total_cmp(&b.ln_p));
     found.iter().find_map(|found| {
+        ongoing().ok()?;
         let boundaries = Boundaries::locate(&ranks, span, interval, found)?;
         let (length, phase) = boundaries.line()?;
         let log10_p = (found.ln_p + (bands.len() as f64).ln()) / std::f64::consts::LN_10;

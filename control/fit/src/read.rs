@@ -21,6 +21,7 @@ pub use columns::Columns;
 pub use error::{Place, ReadError};
 
 use crate::baseline::{Baseline, Format, Spacing, Summary};
+use crate::work::{self, Cancelled, Step};
 use error::{duration, shown};
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read as _};
@@ -47,6 +48,32 @@ pub struct Options {
     pub columns: Option<Columns>,
     /// How the probes are spaced; found from the times if `None`.
     pub spacing: Option<Spacing>,
+    pub limits: Limits,
+}
+
+/// Bounds of what a file may have, so that its reading and all that follows take bounded memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Probes, including those that the log leaves out.
+    pub probes: usize,
+    /// Bytes, after unpacking.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    /// As many probes as fit into memory.
+    fn default() -> Self {
+        Self { probes: usize::MAX, bytes: UNPACKED }
+    }
+}
+
+impl Limits {
+    fn check(self, probes: u64) -> Result<(), ReadError> {
+        match usize::try_from(probes) {
+            Ok(probes) if probes <= self.probes => Ok(()),
+            _ => Err(ReadError::TooMany { most: self.probes }),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -66,8 +93,63 @@ pub fn read(path: &Path, options: &Options) -> Result<Input, ReadError> {
     read_from(Box::new(file), &name, options).map_err(|error| error.named(&name))
 }
 
+/// Reads a baseline of `length` bytes that is called `name`. It is observed by [`crate::work`].
+///
+/// # Errors
+/// As [`read`]; if it was cancelled, any.
+pub fn read_open(
+    file: impl std::io::Read,
+    length: u64,
+    name: &str,
+    options: &Options,
+) -> Result<Input, ReadError> {
+    work::step(Step::Reading, 0.0, 1.0);
+    let file = Observed { file, read: 0, length };
+    read_from(Box::new(file), name, options).map_err(|error| error.named(name))
+}
+
+/// A file with its progress observed.
+struct Observed<R> {
+    file: R,
+    read: u64,
+    length: u64,
+}
+
+impl<R: std::io::Read> std::io::Read for Observed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if work::is_cancelled() {
+            return Err(std::io::Error::other(Cancelled));
+        }
+        let read = self.file.read(buffer)?;
+        self.read += read as u64;
+        work::done(self.read as f64 / self.length.max(1) as f64);
+        Ok(read)
+    }
+}
+
+/// A reader that fails after so many bytes.
+struct Bounded<'a> {
+    bytes: Bytes<'a>,
+    left: u64,
+    most: u64,
+}
+
+impl std::io::Read for Bounded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.bytes.read(buffer)?;
+        self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
+            let message = format!("it has more than {}", profile::format_size(self.most));
+            std::io::Error::new(std::io::ErrorKind::FileTooLarge, message)
+        })?;
+        Ok(read)
+    }
+}
+
 fn read_from(file: Bytes<'_>, name: &str, options: &Options) -> Result<Input, ReadError> {
-    let (mut head, mut file) = unpacked(file)?;
+    let limits = options.limits;
+    let (mut head, file) = unpacked(file)?;
+    let left = limits.bytes.saturating_sub(head.len() as u64);
+    let mut file: Bytes<'_> = Box::new(Bounded { bytes: file, left, most: limits.bytes });
     (&mut file).take(HEAD.saturating_sub(head.len() as u64)).read_to_end(&mut head)?;
     let format = format(&head, options)?;
     let given = options.interval_ns;
@@ -76,14 +158,18 @@ fn read_from(file: Bytes<'_>, name: &str, options: &Options) -> Result<Input, Re
     }
     let bytes: Bytes<'_> = Box::new(Cursor::new(head.clone()).chain(file));
     let (mut log, sha256) = match format {
-        Format::Probe => probe::read(bytes)?,
-        Format::Ping => ping::read(bytes, given)?,
-        Format::Irtt => irtt::read(bytes)?,
+        Format::Probe => probe::read(bytes, limits)?,
+        Format::Ping => ping::read(bytes, given, limits)?,
+        Format::Irtt => irtt::read(bytes, limits)?,
         Format::Columns => match &options.columns {
-            Some(columns) => columns::read(bytes, &head, columns)?,
+            Some(columns) => columns::read(bytes, &head, columns, limits)?,
             None => return Err(not_named(&head)),
         },
-        Format::Summary => return summary::read(bytes, given).map(Input::Summary),
+        Format::Summary => {
+            let summary = summary::read(bytes, given)?;
+            limits.check(summary.loss_samples.max(summary.delay_samples))?;
+            return Ok(Input::Summary(summary));
+        }
     };
     log.stated = options.spacing;
     clean::clean(log, name.into(), sha256, given).map(Input::Log)

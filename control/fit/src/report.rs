@@ -50,7 +50,8 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
 }
 
 /// The verdict and the sentence for it.
-fn verdict(comparison: &Comparison) -> (Verdict, String) {
+#[must_use]
+pub fn verdict(comparison: &Comparison) -> (Verdict, String) {
     let all = comparison.rows.len();
     let (failed, undecided) = (comparison.failed().count(), comparison.undecided().count());
     let holding = all - failed - undecided;

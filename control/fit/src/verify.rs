@@ -14,7 +14,7 @@ mod periods;
 mod play;
 mod subject;
 
-pub use comparison::{Comparison, Curve, Group, Pair, Plots, Row, Verdict, length};
-pub use judge::{Settings, against_log, against_profile};
+pub use comparison::{Comparison, Curve, Group, Pair, Plots, Row, Verdict, View, length};
+pub use judge::{Settings, against_log, against_profile, distributions};
 pub use play::{PlayError, play, play_waiting, regular};
 pub use subject::{VerifyError, check_baseline, live_plan, read_log};

@@ -15,3 +15,4 @@ mod truth;
 mod verify;
 mod viasat2;
 mod waiting;
+mod work;

@@ -52,12 +52,3 @@ fn unread(path: &Path, error: &TraceError) -> Failure {
     };
     Failure::failed("trace", message)
 }
-
-/// Returns the name of a file without its ending, in the characters of a profile's name.
-pub fn plain(path: &Path) -> String {
-    let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-    let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
-    let name: String = plain.take(profile::NAME_CHARS).collect();
-    let name = name.trim_matches('-').to_owned();
-    if name.is_empty() { "fitted".into() } else { name }
-}

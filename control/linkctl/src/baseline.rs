@@ -85,6 +85,7 @@ impl BaselineArgs {
             interval_ns: self.interval,
             columns: self.columns.clone(),
             spacing: self.spacing.map(Spacing::from),
+            ..read::Options::default()
         };
         let mut input =
             read::read(path, &options).map_err(|error| unread("baseline", path, &error))?;

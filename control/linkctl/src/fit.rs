@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl fit`: fits a profile to a measured baseline. Needs no linkd.
 
-mod show;
 mod stated;
-mod summary;
 mod traffic;
 
 use crate::baseline::BaselineArgs;
@@ -12,7 +10,7 @@ use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::output;
 use crate::terminal::{Stream, say, spinner, warn, width};
-use ::fit::fitted::{self, Direction, Episodes, FitError};
+use ::fit::fitted::{self, Direction, Episodes, FitError, summary, text as show};
 use ::fit::read::Input;
 use clap::{Args, ValueEnum};
 use profile::{Rate, parse_duration, parse_rate, parse_size};

@@ -13,14 +13,13 @@ use crate::terminal::{Stream, spinner, width};
 use ::fit::read::{Input, ReadError};
 use ::fit::report;
 use ::fit::verify::{
-    Comparison, Row, Settings, Verdict, VerifyError, against_log, against_profile, check_baseline,
-    live_plan, read_log,
+    Comparison, Row, Settings, Verdict, VerifyError, View, against_log, against_profile,
+    check_baseline, live_plan, read_log,
 };
 use ::probe::Target;
 use clap::{ArgGroup, Args};
 use clap_complete::engine::ArgValueCompleter;
 use profile::{UnitError, parse_duration, parse_probability};
-use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -94,18 +93,6 @@ fn confidence(text: &str) -> Result<f64, String> {
     }
 }
 
-#[derive(Serialize)]
-struct View<'a> {
-    verdict: Verdict,
-    holds: bool,
-    failed: usize,
-    undecided: usize,
-    needed_s: Option<f64>,
-    report: Option<String>,
-    #[serde(flatten)]
-    comparison: &'a Comparison,
-}
-
 pub async fn run(context: &Context, args: &VerifyArgs) -> Result<(), Failure> {
     let settings = Settings { seed: args.seed, margin: args.margin, confidence: args.confidence };
     // Clap does not check `requires` where the required argument conflicts with another.
@@ -148,15 +135,10 @@ pub async fn run(context: &Context, args: &VerifyArgs) -> Result<(), Failure> {
         destination.write(&html)?;
     }
     match context.output {
-        Output::Json => output::json(&View {
-            verdict: comparison.verdict(),
-            holds: comparison.holds(),
-            failed: comparison.failed().count(),
-            undecided: comparison.undecided().count(),
-            needed_s: comparison.needed_s(),
-            report: destination.as_ref().map(|d| d.path().display().to_string()),
-            comparison: &comparison,
-        })?,
+        Output::Json => {
+            let report = destination.as_ref().map(|d| d.path().display().to_string());
+            output::json(&View::new(&comparison, report))?;
+        }
         Output::Text => output::text(&report::text(&comparison, width(Stream::Out)))?,
     }
     verdict(&comparison)

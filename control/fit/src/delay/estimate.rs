@@ -19,6 +19,7 @@ use crate::goodness::Goodness;
 use crate::loss::Interval;
 use crate::mmpp::BusyTimes;
 use crate::seconds;
+use crate::work;
 
 /// Fewer round trips tell nothing of a distribution.
 pub const LEAST_SAMPLES: usize = 100;
@@ -232,6 +233,7 @@ pub(super) fn best_of(
 ) -> Option<Fitted> {
     let mut best: Option<Fitted> = None;
     for classes in 0..=most {
+        work::done(classes as f64 / (most + 1) as f64);
         let Some(found) = fit(&Shape { classes, ..shape.clone() }) else { continue };
         let enough = found.compared < found.cost;
         if best.as_ref().is_none_or(|b| found.score() < b.score()) {

@@ -15,6 +15,7 @@ use super::largest::draws;
 use super::law::{Body, Excursions, Law};
 use super::moments::Moments;
 use super::sampling;
+use crate::work;
 
 /// Errors of the law itself (slots that beat with the probes; that episodes never meet), as
 /// a share of each band and of each pair; and the least error of a figure.
@@ -213,6 +214,9 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
     }
 
     fn residuals(&self) -> Option<DVector<f64>> {
+        if work::is_cancelled() {
+            return None;
+        }
         Some(self.distance(&self.at)).filter(|r| r.iter().all(|x| x.is_finite()))
     }
 
@@ -354,6 +358,9 @@ fn search(
     whitener: &DMatrix<f64>,
     start: DVector<f64>,
 ) -> Option<(f64, DVector<f64>)> {
+    if work::is_cancelled() {
+        return None;
+    }
     let problem = Problem { shape, moments, lags, whitener, at: start };
     let at = if problem.at.is_empty() {
         problem.at.clone()

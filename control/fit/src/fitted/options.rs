@@ -3,6 +3,7 @@
 
 use profile::{OUTAGE_DURATION_NS, OUTAGE_INTERVAL_NS, Profile, Rate, Violations};
 use proto::linkemu::v1 as pb;
+use std::path::Path;
 
 /// Direction that measured losses or delays are attributed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,16 @@ impl Direction {
             Self::Both => "forward and return",
         }
     }
+}
+
+/// Returns the name of a file without its ending, in the characters of a profile's name.
+#[must_use]
+pub fn plain_name(path: &Path) -> String {
+    let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    let name: String = plain.take(profile::NAME_CHARS).collect();
+    let name = name.trim_matches('-').to_owned();
+    if name.is_empty() { "fitted".into() } else { name }
 }
 
 /// Values that the user states because round trips do not determine them.

@@ -12,6 +12,7 @@ use super::fixed::{Region, region};
 use super::{Interval, Runs};
 use crate::goodness::Goodness;
 use crate::numeric::{DROP_95, DROP_99_5, Maximum, maximise, profile_interval_at};
+use crate::work;
 
 /// Least runs of a class.
 const LEAST_RUNS: u64 = 3;
@@ -245,7 +246,9 @@ pub fn estimate(runs: &Runs, options: LossOptions) -> Losses {
         .filter(|c| several >= least(c.classes))
         // If only the sum of the runs is known, they cannot determine the shape of their law.
         .filter(|c| !runs.grouped || (c.classes < 2 && !c.peaked))
-        .filter_map(|c| {
+        .enumerate()
+        .filter_map(|(tried, c)| {
+            work::done(tried as f64 / CANDIDATES.len() as f64);
             let best = stated.best(c, runs)?;
             let bic = c.parameters() as f64 * (events as f64).ln() - 2.0 * best.value;
             Some((bic, c, best))

@@ -6,7 +6,7 @@
 
 use super::error::{Place, ReadError, counted, duration};
 use super::spacing::{self, Interval};
-use super::{place, waiting};
+use super::{Limits, place, waiting};
 use crate::baseline::{Baseline, Format, OneWay, Source, Spacing};
 use jiff::Timestamp;
 
@@ -76,6 +76,7 @@ pub(super) struct Log {
     /// clock.
     pub recorded: Option<[Timestamp; 2]>,
     pub remarks: Vec<String>,
+    pub limits: Limits,
 }
 
 impl Log {
@@ -101,7 +102,15 @@ impl Log {
             back: Vec::new(),
             recorded: None,
             remarks: Vec::new(),
+            limits: Limits::default(),
         }
+    }
+
+    /// Adds a row, if there may be more.
+    pub fn push(&mut self, row: Row) -> Result<(), ReadError> {
+        self.limits.check(self.rows.len() as u64 + 1)?;
+        self.rows.push(row);
+        Ok(())
     }
 
     /// Whether the log says that it was interrupted between two rows.
@@ -256,6 +265,7 @@ fn enough(log: &Log) -> Result<u64, ReadError> {
         Missing::Lost => rows.max(all),
         Missing::Unknown => rows,
     };
+    log.limits.check(probes)?;
     match probes {
         0 => return Err(ReadError::NoProbe),
         1 => return Err(ReadError::OneProbe),

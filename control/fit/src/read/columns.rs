@@ -3,6 +3,7 @@
 //! semicolons, tabs or spaces; lines that begin with `#` are comments. The first row is a header if
 //! it cannot be read as a probe.
 
+use super::Limits;
 use super::clean::{LOST, Log, Row, recorded, round_trip};
 use super::error::{Place, ReadError, shown};
 use super::number::{Steps, decimal};
@@ -232,6 +233,7 @@ pub(super) fn read(
     bytes: Bytes<'_>,
     head: &[u8],
     columns: &Columns,
+    limits: Limits,
 ) -> Result<(Log, String), ReadError> {
     let builder = |delimiter: u8| {
         let mut builder = ReaderBuilder::new();
@@ -258,7 +260,7 @@ pub(super) fn read(
     }
     let layout = Layout::find(columns, &record)?;
     let numbered = layout.sequence.is_some();
-    let mut log = Log { numbered, done: columns.done, ..Log::new(Format::Columns) };
+    let mut log = Log { numbered, done: columns.done, limits, ..Log::new(Format::Columns) };
     let mut steps = Steps::new(layout.rtt.1);
     let mut line = 0;
     let mut first = !layout.header;
@@ -400,6 +402,5 @@ fn row(
         steps.see(number);
         ns
     };
-    log.rows.push(Row { line, sequence, sent_ns, rtt_ns });
-    Ok(())
+    log.push(Row { line, sequence, sent_ns, rtt_ns })
 }

@@ -86,6 +86,11 @@ pub enum ReadError {
     OneProbe,
     #[error("all {probes} probes were lost: the link was down, or the target does not answer")]
     AllLost { probes: u64 },
+    #[error(
+        "the log has more than {most} probes, the most that are read here: give a part of it, or \
+         linkctl fit reads it whole"
+    )]
+    TooMany { most: usize },
     /// The send times are unknown.
     #[error(
         "nothing says when the probes were sent: the log has neither time stamps (ping -D) nor \

@@ -9,6 +9,7 @@
 //! probe was sent a round trip before; without it, a probe's time is its number times the
 //! interval.
 
+use super::Limits;
 use super::clean::{Log, Row, recorded, round_trip};
 use super::columns::date;
 use super::error::{Place, ReadError, counted, shown};
@@ -36,9 +37,14 @@ fn fping(line: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// Reads one; the second is its SHA-256.
-pub(super) fn read(bytes: Bytes<'_>, given: Option<u64>) -> Result<(Log, String), ReadError> {
+pub(super) fn read(
+    bytes: Bytes<'_>,
+    given: Option<u64>,
+    limits: Limits,
+) -> Result<(Log, String), ReadError> {
     let mut lines = Lines::of(bytes);
     let mut reader = Reader::new();
+    reader.log.limits = limits;
     while let Some(line) = lines.next()? {
         if line.cut {
             if !line.text.is_empty() {
@@ -199,8 +205,7 @@ impl Reader {
         let places = usize::try_from(rtt.decimals).unwrap_or(0).min(self.decimals.len() - 1);
         self.decimals[places] += 1;
         let sent_ns = stamp.unwrap_or(0).saturating_sub(rtt.value);
-        self.log.rows.push(Row { line: line.number, sequence, sent_ns, rtt_ns });
-        Ok(())
+        self.log.push(Row { line: line.number, sequence, sent_ns, rtt_ns })
     }
 
     /// The number of a probe, of which the wire has the last 16 bits: the nearest to the

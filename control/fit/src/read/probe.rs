@@ -5,6 +5,7 @@
 //! A row's time is `sent_s`, of a monotonic clock; a comment `# resumed_utc = ...` marks
 //! a pause between two rows, over which `sent_s` continues by the wall clock.
 
+use super::Limits;
 use super::clean::{LOST, Log, Missing, Row, round_trip};
 use super::error::{Place, ReadError, counted, shown};
 use super::number::{Steps, decimal};
@@ -20,9 +21,10 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
 /// Returns the log and the SHA-256 of the file.
-pub(super) fn read(bytes: Bytes<'_>) -> Result<(Log, String), ReadError> {
+pub(super) fn read(bytes: Bytes<'_>, limits: Limits) -> Result<(Log, String), ReadError> {
     let mut lines = Lines::of(bytes);
     let mut reader = Reader::new();
+    reader.log.limits = limits;
     // An unreadable row; the next line determines whether the writer was stopped.
     let mut doubt: Option<ReadError> = None;
     let mut dropped = 0;
@@ -180,8 +182,7 @@ impl Reader {
         }
         self.last_utc.clear();
         self.last_utc.extend_from_slice(utc);
-        self.log.rows.push(Row { line: line.number, sequence, sent_ns, rtt_ns });
-        Ok(())
+        self.log.push(Row { line: line.number, sequence, sent_ns, rtt_ns })
     }
 
     fn finish(mut self) -> Result<Log, ReadError> {

@@ -147,6 +147,35 @@ impl Comparison {
     }
 }
 
+/// A comparison as JSON with stable keys.
+#[derive(Debug, Serialize)]
+pub struct View<'a> {
+    verdict: Verdict,
+    holds: bool,
+    failed: usize,
+    undecided: usize,
+    needed_s: Option<f64>,
+    report: Option<String>,
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+}
+
+impl<'a> View<'a> {
+    /// `report` is the file with the page, if one was written.
+    #[must_use]
+    pub fn new(comparison: &'a Comparison, report: Option<String>) -> Self {
+        Self {
+            verdict: comparison.verdict(),
+            holds: comparison.holds(),
+            failed: comparison.failed().count(),
+            undecided: comparison.undecided().count(),
+            needed_s: comparison.needed_s(),
+            report,
+            comparison,
+        }
+    }
+}
+
 /// A length of time for people, of two significant digits, rounded up: "2.6 days".
 #[must_use]
 pub fn length(seconds: f64) -> String {

@@ -213,20 +213,24 @@ impl Figures {
     /// The curve of exceedances: (round trip in ms, share above), thinned.
     #[must_use]
     pub fn curve(&self) -> Vec<(f64, f64)> {
-        let n = self.sorted.len();
-        let mut at: Vec<usize> = (0..200).map(|i| i * n / 200).collect();
-        let mut left = n as f64 / 200.0;
-        while left >= 1.0 {
-            at.push(n - left as usize);
-            left /= 1.12;
-        }
-        at.retain(|i| *i < n);
-        at.sort_unstable();
-        at.dedup();
-        at.into_iter()
-            .map(|i| (self.sorted[i] as f64 / 1e6, (n - i - 1) as f64 / n as f64))
-            .collect()
+        thinned(&self.sorted)
     }
+}
+
+/// The exceedances of ascending round trips in ns: (round trip in ms, share above), some 300 points.
+#[must_use]
+pub fn thinned(sorted: &[u64]) -> Vec<(f64, f64)> {
+    let n = sorted.len();
+    let mut at: Vec<usize> = (0..200).map(|i| i * n / 200).collect();
+    let mut left = n as f64 / 200.0;
+    while left >= 1.0 {
+        at.push(n - left as usize);
+        left /= 1.12;
+    }
+    at.retain(|i| *i < n);
+    at.sort_unstable();
+    at.dedup();
+    at.into_iter().map(|i| (sorted[i] as f64 / 1e6, (n - i - 1) as f64 / n as f64)).collect()
 }
 
 /// The round trips of a series in ascending order, in ns.

@@ -7,7 +7,7 @@ use super::bursts;
 use super::compared::{Compared, LEAST_COUNT, Places, own_levels};
 use super::comparison::{Comparison, Curve, Pair, Plots};
 use super::decision::{Lengths, decide};
-use super::figures::{Figures, envelope, exceeded, sorted};
+use super::figures::{Figures, envelope, exceeded, sorted, thinned};
 use super::largest;
 use super::periodic::Periodic;
 use super::play::{PlayError, play, play_waiting, regular};
@@ -19,6 +19,7 @@ use crate::delay::stated;
 use crate::emulator::UNKNOWN;
 use crate::read::Input;
 use crate::seconds;
+use crate::work::{self, Cancelled, Step, ongoing};
 
 /// Probabilities of a longer round trip that quantiles are compared at.
 const EXCEEDED: [f64; 9] = [0.95, 0.75, 0.5, 0.25, 0.05, 0.01, 1e-3, 1e-4, 1e-5];
@@ -28,10 +29,14 @@ const ALWAYS: f64 = 0.01;
 const TIMES: usize = 2;
 /// Least probes of a play.
 const LEAST_PROBES: usize = 1_000_000;
+/// Least probes of a play that is plotted only.
+const LEAST_PLOTTED: u64 = 100_000;
 /// Most probes of a play that is longer than the baseline; they take 160 MB.
 const MOST_PROBES: usize = 10_000_000;
 /// Most repetitions of a short baseline.
 const MOST_PLAYS: usize = 200;
+/// Share of the work that playing is; the rest is the comparison.
+const PLAYING: f64 = 0.75;
 /// Spans of the plotted time series.
 const SPANS: usize = 400;
 /// Probes of the baseline for each one of a lag.
@@ -81,19 +86,32 @@ pub fn against_profile(
             }
         }
     };
+    work::step(Step::Playing, 0.0, PLAYING);
     let mut periodic = match input {
         Input::Log(baseline) => Periodic::of_profile(baseline, profile),
         Input::Summary(_) => None,
     };
-    let mut link = times(settings.seed)?;
-    periodic.iter_mut().for_each(|periodic| periodic.add(&link));
-    let length = link.len().max(1);
+    // A play has as many probes as the baseline.
+    let length = match input {
+        Input::Log(baseline) => baseline.series.len(),
+        Input::Summary(s) => {
+            usize::try_from(s.loss_samples.max(s.delay_samples)).unwrap_or(usize::MAX)
+        }
+    };
+    let length = length.max(1);
     let probes = length.saturating_mul(TIMES).clamp(LEAST_PROBES, MOST_PROBES);
     let plays = probes.div_ceil(length).min(MOST_PLAYS) as u64;
-    for more in 1..plays {
-        let played = times(settings.seed.wrapping_add(more))?;
+    let mut link = Series::default();
+    for number in 0..plays {
+        let part = PLAYING / plays as f64;
+        work::step(Step::Playing, part * number as f64, part * (number + 1) as f64);
+        let played = times(settings.seed.wrapping_add(number))?;
         periodic.iter_mut().for_each(|periodic| periodic.add(&played));
-        link.extend(&played);
+        if link.is_empty() {
+            link = played;
+        } else {
+            link.extend(&played);
+        }
     }
     let played = format!(
         "in virtual time, seed {}, {} probes{}",
@@ -103,7 +121,26 @@ pub fn against_profile(
     );
     let law = stated::law(profile.as_proto());
     let link = Link { series: &link, interval_ns: None, law, periodic };
-    Ok(compare(input, &link, profile.name(), played, settings))
+    Ok(compare(input, &link, profile.name(), played, settings)?)
+}
+
+/// The distribution of a baseline's round trips and that of a profile, which is played in virtual time
+/// for about as many probes: (round trip in ms, share of longer ones).
+///
+/// # Errors
+/// If the profile cannot be played.
+pub fn distributions(input: &Input, profile: &Profile, seed: u64) -> Result<Pair, VerifyError> {
+    work::step(Step::Playing, 0.0, 1.0);
+    let (interval_ns, probes, baseline) = match input {
+        Input::Log(b) => (b.interval_ns, b.series.len() as u64, thinned(&sorted(&b.series))),
+        Input::Summary(s) => {
+            let points = s.points().into_iter().map(|(y, p)| (y * 1e3, p));
+            (s.interval_ns, s.loss_samples.max(s.delay_samples), points.collect())
+        }
+    };
+    let probes = probes.clamp(LEAST_PLOTTED, LEAST_PROBES as u64);
+    let link = play(profile, seed, regular(interval_ns, probes))?;
+    Ok(Pair { baseline, link: thinned(&sorted(&link)) })
 }
 
 /// A series with the breaks of another of the same length.
@@ -143,7 +180,7 @@ pub fn against_log(
     periodic.iter_mut().for_each(|periodic| periodic.add(&live.series));
     let interval_ns = Some(live.interval_ns);
     let link = Link { series: &live.series, interval_ns, law: None, periodic };
-    let mut comparison = compare(input, &link, name, played, settings);
+    let mut comparison = compare(input, &link, name, played, settings)?;
     let remarks = live.remarks.iter().map(|r| format!("the live log: {r}"));
     comparison.remarks.extend(remarks);
     comparison.remarks.push(emulator("the live log", live));
@@ -205,7 +242,8 @@ fn compare(
     profile: &str,
     played: String,
     settings: &Settings,
-) -> Comparison {
+) -> Result<Comparison, Cancelled> {
+    work::step(Step::Comparing, PLAYING, 1.0);
     let Link { series: link, interval_ns, law, periodic } = link;
     let side = match input {
         Input::Log(baseline) => Side::Log { sorted: sorted(&baseline.series), baseline },
@@ -225,7 +263,10 @@ fn compare(
         let levels = own_levels(&sorted, &places);
         Figures::of(series, sorted, &levels, &places.lags, cut)
     };
+    ongoing()?;
     let of_link = of_series(link, sorted(link));
+    ongoing()?;
+    work::done(0.5);
     let curves = |f: &Figures| {
         let days = f.events.of.iter().sum::<f64>().max(1.0) / 86_400.0;
         let runs = f.lengths.iter().map(|(j, n)| (f64::from(*j), *n as f64 / days));
@@ -245,6 +286,7 @@ fn compare(
         Side::Log { sorted, baseline } => {
             lengths.baseline_s = Some(length(&baseline.series, baseline.interval_ns));
             of_baseline = of_series(&baseline.series, sorted.clone());
+            ongoing()?;
             compared.log(baseline, &of_baseline, &of_link, &places);
             if of_baseline.lost.count() >= LEAST_COUNT {
                 let windows = bursts::windows(baseline.interval_ns, span(&baseline.series));
@@ -253,6 +295,7 @@ fn compare(
                     each.collect::<Vec<_>>()
                 });
                 compared.bursts(&own, &of_link);
+                ongoing()?;
             }
             if let Some(periodic) = periodic {
                 of_periods = periodic.figures(baseline);
@@ -287,7 +330,8 @@ fn compare(
     }
     let (rows, left_out) = decide(candidates, settings.confidence, lengths);
     remarks.extend(left_out);
-    Comparison {
+    ongoing()?;
+    Ok(Comparison {
         baseline: source.name.clone(),
         sha256: source.sha256.clone(),
         profile: profile.to_owned(),
@@ -295,7 +339,7 @@ fn compare(
         rows,
         remarks,
         plots,
-    }
+    })
 }
 
 /// From the first to the last probe, in ns.

@@ -13,6 +13,7 @@ use proto::dataplane::v1::Plan;
 
 use crate::baseline::{Probe, Series, Waiting};
 use crate::splitmix::word;
+use crate::work::{self, Cancelled};
 use profile::{Profile, Violations};
 
 /// One client with few packets at a time needs little.
@@ -32,6 +33,8 @@ pub enum PlayError {
     Profile(#[from] Violations),
     #[error("the emulation core refused the profile: {0}")]
     Engine(String),
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
 }
 
 /// Sends probes at the given instants, ascending, in ns since the link began.
@@ -43,7 +46,9 @@ pub fn play(
     seed: u64,
     sent_ns: impl IntoIterator<Item = u64>,
 ) -> Result<Series, PlayError> {
-    played(profile, seed, &mut Timed(sent_ns.into_iter().peekable()))
+    let sent_ns = sent_ns.into_iter();
+    let count = sent_ns.size_hint().0;
+    played(profile, seed, count, &mut Timed(sent_ns.peekable()))
 }
 
 /// Sends `count` probes as a prober that waits: each when the one before was answered or given up.
@@ -61,6 +66,7 @@ pub fn play_waiting(
     played(
         profile,
         seed,
+        count,
         &mut OneByOne { interval_ns, waiting, left: count, jitter, sent: 0, due: interval_ns },
     )
 }
@@ -126,7 +132,13 @@ impl Sends for OneByOne<'_> {
     }
 }
 
-fn played(profile: &Profile, seed: u64, sends: &mut dyn Sends) -> Result<Series, PlayError> {
+/// `count` is the number of probes, as far as it is known, for the progress.
+fn played(
+    profile: &Profile,
+    seed: u64,
+    count: usize,
+    sends: &mut dyn Sends,
+) -> Result<Series, PlayError> {
     let profile = Some(profile.as_proto().clone());
     let plan = compile::compile(&Plan { profile, seed, ..Plan::default() })?;
     let mut engine = Engine::new(LIMITS, plan, Instant::ZERO)
@@ -151,6 +163,10 @@ fn played(profile: &Profile, seed: u64, sends: &mut dyn Sends) -> Result<Series,
             number += 1;
             sends.sent(now.0);
             if number.is_multiple_of(KEEP_UP) {
+                if work::is_cancelled() {
+                    return Err(Cancelled.into());
+                }
+                work::done(number as f64 / count.max(1) as f64);
                 engine.keep_up(now);
             }
         }

@@ -14,6 +14,7 @@ use crate::digits::four_digits;
 use crate::emulator::{CertificateError, certify};
 use crate::read::{self, Input, ReadError};
 use crate::seconds;
+use crate::work::Cancelled;
 
 /// Largest relative difference of the probing intervals of two logs that are compared.
 const INTERVALS: f64 = 0.05;
@@ -51,6 +52,8 @@ pub enum VerifyError {
     /// The profile cannot be played.
     #[error(transparent)]
     Play(#[from] PlayError),
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
 }
 
 /// Checks that a baseline is long enough to compare any figure.

@@ -4,7 +4,7 @@
 use super::FitArgs;
 use crate::argument;
 use crate::failure::Failure;
-use ::fit::fitted::{Capacity, Options};
+use ::fit::fitted::{Capacity, Options, plain_name};
 use profile::{Profile, Rate, format_duration, format_size};
 use proto::linkemu::v1 as pb;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ impl FitArgs {
         };
         let forward = like.and_then(|profile| profile.forward_pipe.as_ref());
         let back = like.and_then(|profile| profile.return_pipe.as_ref());
-        let name = || argument::plain(self.write.as_deref().unwrap_or(&self.baseline));
+        let name = || plain_name(self.write.as_deref().unwrap_or(&self.baseline));
         Ok(Options {
             name: self.name.clone().unwrap_or_else(name),
             description: self.description.clone(),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl scenario import`: a scenario out of traces of TheaterQ.
 
-use crate::argument;
 use crate::context::{Context, Output};
 use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::output;
 use crate::terminal::warn;
+use ::fit::fitted::plain_name;
 use ::scenario::Scenario;
 use ::scenario::theaterq::{self, Column, ImportError};
 use clap::{ArgGroup, Args};
@@ -81,10 +81,7 @@ pub fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     let to = to.transpose()?;
     let one = args.forward.as_deref().or(args.back.as_deref()).unwrap_or(Path::new(""));
     let import = theaterq::Import {
-        name: args
-            .name
-            .clone()
-            .unwrap_or_else(|| argument::plain(args.write.as_deref().unwrap_or(one))),
+        name: args.name.clone().unwrap_or_else(|| plain_name(args.write.as_deref().unwrap_or(one))),
         profile: args.profile.clone(),
         ignored: args.ignore.clone(),
         bytes: args.limit_in == LimitIn::Bytes,

@@ -10,6 +10,7 @@ use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::output;
 use crate::terminal::warn;
+use ::fit::fitted::plain_name;
 use ::orbit::{
     Query, Reconfigure, Script, ScriptError, Selection, Site, Track, TrackError, report,
 };
@@ -187,7 +188,7 @@ pub fn run(context: &Context, args: &OrbitArgs) -> Result<(), Failure> {
         return Err(args.nothing_visible());
     }
     let name = args.write.as_deref().unwrap_or(&args.tle);
-    let name = args.name.clone().unwrap_or_else(|| argument::plain(name));
+    let name = args.name.clone().unwrap_or_else(|| plain_name(name));
     let script = Script {
         name: &name,
         description: &args.description(sky.start_ns),

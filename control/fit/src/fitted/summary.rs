@@ -2,9 +2,9 @@
 //! A fit in about ten lines: what was read, the link in words, what is least certain, what was
 //! assumed, and what to do next.
 
-use super::show::CHANCE;
-use ::fit::digits::four_digits;
-use ::fit::fitted::Fitted;
+use super::Fitted;
+use super::text::CHANCE;
+use crate::digits::four_digits;
 use profile::{format_duration, parse_duration};
 use proto::linkemu::v1 as pb;
 use std::path::Path;
@@ -16,7 +16,8 @@ const PREDICTED: &str = "largest round trip";
 /// Uncertain figures that are named.
 const NAMED: usize = 3;
 
-/// The lines. `baseline` and `written` are the files of the log and of the profile.
+/// The lines: subject and text. `baseline` and `written` are the files of the log and of the profile.
+#[must_use]
 pub fn lines(
     fitted: &Fitted,
     baseline: &Path,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Estimates as text, and as JSON with stable keys.
 
-use ::fit::fitted::Fitted;
+use super::Fitted;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use profile::Json;
 use proto::linkemu::v1 as pb;
@@ -21,6 +21,7 @@ fn provenance(fitted: &Fitted) -> &pb::Provenance {
 }
 
 /// The summary's lines as text of `width` columns.
+#[must_use]
 pub fn summary(fitted: &Fitted, lines: &[(&str, String)], width: Option<u16>) -> String {
     let mut table = plain(width);
     for (name, line) in lines {
@@ -30,6 +31,7 @@ pub fn summary(fitted: &Fitted, lines: &[(&str, String)], width: Option<u16>) ->
 }
 
 /// All estimates as text of `width` columns.
+#[must_use]
 pub fn all(fitted: &Fitted, width: Option<u16>) -> String {
     let p = provenance(fitted);
     let mut text = format!("\n{}\n", estimates(p, width));
@@ -126,6 +128,7 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// Result for a profile that was written to `file`, if any.
+    #[must_use]
     pub fn new(fitted: &'a Fitted, file: Option<&Path>) -> Self {
         let p = provenance(fitted);
         Self {
