@@ -15,10 +15,10 @@ mod room;
 mod step;
 
 use crate::context::{Context, Output};
-use crate::doctor::finding::{Finding, Level};
 use crate::doctor::{table, tell};
 use crate::failure::Failure;
 use crate::output;
+use ::doctor::finding::{Finding, Level};
 use boxfile::{BoxFile, BoxFileError};
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};

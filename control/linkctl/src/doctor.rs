@@ -1,30 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl doctor`: is this machine fit to run linkemu?
 //!
-//! Each check reads the kernel's state of the machine, from roots of `/proc` and `/sys` that
-//! are parameters, and gives a [`Finding`]: the observation, the reason, and the command. It
-//! changes nothing.
+//! The checks are those of the crate `doctor`.
 
-pub mod cores;
-pub mod devices;
-pub mod finding;
-pub mod machine;
-pub mod memory;
-mod offloads;
 mod services;
-mod wall_clock;
-pub mod wanted;
 
 use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
+use ::boxfile::BoxFileError;
+use ::doctor::finding::{Finding, Level};
+use ::doctor::machine::Machine;
+use ::doctor::wanted::Wanted;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
-use finding::{Finding, Level};
-use machine::Machine;
 use serde::Serialize;
-use std::path::PathBuf;
-use wanted::Wanted;
+use std::path::{Path, PathBuf};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -63,25 +54,21 @@ struct View<'a> {
 }
 
 pub async fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
-    let mut wanted = args.box_file.as_deref().map_or(Ok(Wanted::default()), Wanted::read)?;
+    let mut wanted = args.box_file.as_deref().map_or(Ok(Wanted::default()), wanted)?;
     wanted.ifaces.clone_from(&args.iface);
     let machine = Machine::this();
-    let mut findings = local(&machine, &wanted, services::process(&machine, &args.dataplane));
-    findings.push(wall_clock::check());
-    for iface in wanted.ifaces.iter().chain(&wanted.ports) {
-        findings.push(offloads::check(&machine, iface).await);
-    }
+    // Without a dataplane, limits are those of this process.
+    let dataplane = machine.serving(&args.dataplane).unwrap_or_else(|| "self".into());
+    let mut findings = ::doctor::check(&machine, &wanted, Some(&dataplane)).await;
     findings.extend(services::check(&context.linkd.socket, &args.dataplane).await);
     tell(context.output, &findings)
 }
 
-/// Checks of files. Limits are those of the dataplane's process, or of this one.
-fn local(machine: &Machine, wanted: &Wanted, dataplane: Option<String>) -> Vec<Finding> {
-    let of = dataplane.as_deref().unwrap_or("self");
-    let mut findings = memory::check(machine, wanted, of);
-    findings.extend(devices::check(machine, wanted));
-    findings.extend(cores::check(machine, wanted));
-    findings
+fn wanted(box_file: &Path) -> Result<Wanted, Failure> {
+    Wanted::read(box_file).map_err(|error| match error {
+        BoxFileError::Read { .. } => Failure::failed("io", error.to_string()),
+        error => Failure::failed("invalid_argument", error.to_string()),
+    })
 }
 
 /// Prints the findings, and fails if one of them is bad.
@@ -122,22 +109,6 @@ pub fn table(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::tests::Tree;
-
-    #[test]
-    fn empty_machine_is_checked_without_error() {
-        let wanted = Wanted { named: true, cores: vec![2], ..Wanted::default() };
-        let findings = local(&Tree::new(&[]).machine(), &wanted, None);
-        assert!(findings.len() >= 10);
-        for finding in &findings {
-            let silent = finding.why.is_empty() && finding.remedy.is_empty();
-            assert_eq!(silent, finding.level == Level::Ok, "{finding:?}");
-        }
-        let mut names: Vec<_> = findings.iter().map(|finding| &finding.check).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), findings.len());
-    }
 
     #[test]
     fn problem_is_reported_with_reason_and_command() {

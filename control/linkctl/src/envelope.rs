@@ -6,19 +6,17 @@
 //! given. If all three are given nothing is asked of linkd, and profiles are the built-in
 //! ones.
 
-mod show;
-
 use crate::complete;
 use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
+use ::envelope::{Instead, View, text};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use emu::envelope::{MAX_CLIENTS, excesses};
 use emu::plan::{Plan, Room};
 use profile::{Catalog, Profile, parse_rate, parse_size};
-use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use std::path::Path;
 
@@ -37,10 +35,6 @@ rate. What `set` refuses with \"at most ...\" is computed by the same rules, for
 any length.
 
 Exit code 4 if the profile does not fit.";
-
-/// The longest frame of ports that are not told about: of an MTU of 1500 bytes.
-pub const FRAME: u32 = 1_514;
-const SEED: u64 = 1;
 
 /// Room, clients and profile of the envelope.
 #[derive(Debug, Args)]
@@ -86,7 +80,7 @@ pub async fn run(context: &Context, args: &EnvelopeArgs) -> Result<(), Failure> 
     // Faults of a file are reported before linkd is asked.
     let file = args.profile.as_deref().filter(|p| p.contains('/') || p.ends_with(".toml"));
     let file = file.map(|path| Profile::from_file(Path::new(path))).transpose()?;
-    let (room, profile) = match offline(args) {
+    let (room, profile) = match args.instead().alone() {
         Some(room) => {
             let named = args.profile.as_deref().filter(|_| file.is_none());
             (room, named.map(built_in).transpose()?.or(file))
@@ -96,8 +90,8 @@ pub async fn run(context: &Context, args: &EnvelopeArgs) -> Result<(), Failure> 
     let plan = profile.map(|profile| compile(&profile).map(|plan| (profile, plan))).transpose()?;
     let profile = plan.as_ref().map(|(profile, plan)| (profile.name(), plan));
     match context.output {
-        Output::Text => output::text(&show::text(room, profile))?,
-        Output::Json => output::json(&show::View::new(room, profile))?,
+        Output::Text => output::text(&text(room, profile))?,
+        Output::Json => output::json(&View::new(room, profile))?,
     }
     match profile.map(|(name, plan)| (name, excesses(plan, room))) {
         Some((name, found)) if !found.is_empty() => {
@@ -107,17 +101,16 @@ pub async fn run(context: &Context, args: &EnvelopeArgs) -> Result<(), Failure> 
     }
 }
 
-fn offline(args: &EnvelopeArgs) -> Option<Room> {
-    let workers = args.workers.unwrap_or(1);
-    Some(Room {
-        clients: args.clients?,
-        port_bps: args.port_rate?,
-        frame: args.max_frame.unwrap_or(FRAME),
-        capacity: args.memory? / u64::from(workers),
-        workers,
-        tag: 0,
-        unanswered: false,
-    })
+impl EnvelopeArgs {
+    fn instead(&self) -> Instead {
+        Instead {
+            clients: self.clients,
+            memory: self.memory,
+            workers: self.workers,
+            port_bps: self.port_rate,
+            frame: self.max_frame,
+        }
+    }
 }
 
 async fn online(
@@ -133,17 +126,7 @@ async fn online(
         Ok((connection, room))
     };
     let (connection, room) = asking.await.map_err(|failure: Failure| failure.hint(without))?;
-    let workers = args.workers.unwrap_or(room.workers).max(1);
-    let memory = room.memory_bytes.saturating_mul(room.workers.max(1).into());
-    let room = Room {
-        clients: args.clients.unwrap_or(room.clients),
-        port_bps: args.port_rate.unwrap_or(room.port_bps),
-        frame: args.max_frame.unwrap_or(room.frame_bytes),
-        capacity: args.memory.unwrap_or(memory) / u64::from(workers),
-        workers,
-        tag: room.shim_bytes + room.pair_bytes,
-        unanswered: room.shim_bytes > 0,
-    };
+    let room = args.instead().of(&room);
     let Some(name) = args.profile.clone().filter(|_| file.is_none()) else {
         return Ok((room, file));
     };
@@ -166,8 +149,6 @@ fn built_in(name: &str) -> Result<Profile, Failure> {
 
 /// The plan of a profile.
 pub fn compile(profile: &Profile) -> Result<Plan, Failure> {
-    let plan =
-        dp::Plan { profile: Some(profile.as_proto().clone()), seed: SEED, ..Default::default() };
-    compile::compile(&plan)
+    ::envelope::compile(profile)
         .map_err(|violations| Failure::invalid("the profile is not valid", violations))
 }

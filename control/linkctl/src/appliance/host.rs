@@ -4,8 +4,8 @@
 //! Tools are those of the system's own directories below the root, never of the caller's PATH:
 //! they run as root.
 
-use crate::doctor::machine::Machine;
 use crate::failure::Failure;
+use ::doctor::machine::Machine;
 use boxfile::Roots;
 use nix::unistd::geteuid;
 use std::path::{Path, PathBuf};

@@ -5,8 +5,8 @@
 use crate::appliance::host::Host;
 use crate::appliance::network::Network;
 use crate::appliance::step::VFIO;
-use crate::doctor::devices::HANDED_OVER;
-use crate::doctor::finding::Finding;
+use ::doctor::devices::HANDED_OVER;
+use ::doctor::finding::Finding;
 use boxfile::{Device, Driver, Found, Nic, NicId, beside_kernel, nics};
 use std::fs;
 

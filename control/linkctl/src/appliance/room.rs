@@ -2,8 +2,9 @@
 //! Which built-in profiles the box of a file has room for, by the figures with which the dataplane
 //! takes and refuses plans ([`emu::envelope`]).
 
-use crate::doctor::finding::Finding;
-use crate::envelope::{FRAME, compile};
+use crate::envelope::compile;
+use ::doctor::finding::Finding;
+use ::envelope::FRAME;
 use boxfile::{BoxFile, Memory};
 use emu::envelope::excesses;
 use emu::plan::Room;
@@ -66,7 +67,7 @@ pub fn check(file: &BoxFile) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Level;
+    use ::doctor::finding::Level;
 
     #[test]
     fn every_box_of_hw_configs_holds_the_links_of_the_manual() {

@@ -4,8 +4,7 @@
 
 use crate::connection::{Connection, channel};
 use crate::context::Place;
-use crate::doctor::finding::Finding;
-use crate::doctor::machine::{Machine, read};
+use ::doctor::finding::Finding;
 use nix::unistd::{Gid, Group};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_client::DataplaneClient;
@@ -14,21 +13,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tonic::Code;
 
 const OWN: &str = env!("CARGO_PKG_VERSION");
 /// Deadline of an answer of linkd or the dataplane.
 const DEADLINE: Duration = Duration::from_secs(5);
-
-/// The process that serves a socket, by the lock beside it: a folder of `/proc`.
-pub fn process(machine: &Machine, socket: &Path) -> Option<String> {
-    let mut lock = socket.as_os_str().to_owned();
-    lock.push(".lock");
-    let pid = read(&PathBuf::from(lock))?.parse::<u32>().ok()?.to_string();
-    machine.proc.join(&pid).is_dir().then_some(pid)
-}
 
 pub async fn check(linkd: &Path, dataplane: &Path) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -152,28 +143,29 @@ async fn answers(path: &Path) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Level::{Bad, Ok as Good, Warning};
-    use crate::doctor::machine::tests::Tree;
+    use ::doctor::finding::Level::{Bad, Ok as Good, Warning};
     use std::fs::Permissions;
     use std::os::unix::net::UnixListener;
 
     #[test]
     fn a_socket_must_be_one_that_is_served_and_not_open_to_all() {
-        let tree = Tree::new(&[("file", "text")]);
-        let look = |name: &str| socket("linkd", &tree.at(name), "linkd");
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "text").unwrap();
+        let look = |name: &str| socket("linkd", &at(name), "linkd");
         let none = look("none").unwrap_err();
         assert_eq!(none.level, Warning);
         assert!(none.remedy.starts_with("linkd --socket "), "{none:?}");
         let file = look("file").unwrap_err();
         assert!(file.level == Bad && file.found.contains("not a socket"), "{file:?}");
-        drop(UnixListener::bind(tree.at("dead")).unwrap());
+        drop(UnixListener::bind(at("dead")).unwrap());
         let dead = look("dead").unwrap_err();
         assert!(dead.level == Bad && dead.found.contains("nobody listens"), "{dead:?}");
-        let _listener = UnixListener::bind(tree.at("live")).unwrap();
-        fs::set_permissions(tree.at("live"), Permissions::from_mode(0o666)).unwrap();
+        let _listener = UnixListener::bind(at("live")).unwrap();
+        fs::set_permissions(at("live"), Permissions::from_mode(0o666)).unwrap();
         let open = look("live").unwrap_err();
         assert!(open.level == Bad && open.remedy.starts_with("chmod 660 "), "{open:?}");
-        fs::set_permissions(tree.at("live"), Permissions::from_mode(0o660)).unwrap();
+        fs::set_permissions(at("live"), Permissions::from_mode(0o660)).unwrap();
         assert_eq!(look("live"), Ok(()));
     }
 
@@ -183,15 +175,5 @@ mod tests {
         let other = judge("dataplane", "0.0.9");
         assert_eq!(other.level, Warning);
         assert!(other.found.contains("0.0.9; linkctl is") && other.remedy.contains("linkd-data"));
-    }
-
-    #[test]
-    fn the_process_is_named_by_the_lock() {
-        let tree = Tree::new(&[("dp.sock.lock", "77\n"), ("proc/77/limits", "")]);
-        let process = |name: &str| process(&tree.machine(), &tree.at(name));
-        assert_eq!(process("dp.sock").as_deref(), Some("77"));
-        tree.write("gone.sock.lock", "78");
-        tree.write("odd.sock.lock", "../77");
-        assert_eq!((process("gone.sock"), process("odd.sock"), process("x")), (None, None, None));
     }
 }

@@ -2,9 +2,9 @@
 //! Causes of late workers: other work on their cores, clock frequencies, a hypervisor. And the
 //! counter that provides the time.
 
-use crate::doctor::finding::Finding;
-use crate::doctor::machine::{Machine, at_boot, cores, list, read};
-use crate::doctor::wanted::Wanted;
+use crate::finding::Finding;
+use crate::machine::{Machine, at_boot, cores, list, read};
+use crate::wanted::Wanted;
 use procfs::{CpuInfo, ExplicitSystemInfo, FromRead, FromReadSI, KernelStats};
 use std::collections::BTreeMap;
 use std::fs;
@@ -216,9 +216,9 @@ fn stolen(machine: &Machine) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Level::{Bad, Ok as Good, Warning};
-    use crate::doctor::finding::tests::is;
-    use crate::doctor::machine::tests::Tree;
+    use crate::finding::Level::{Bad, Ok as Good, Warning};
+    use crate::finding::tests::is;
+    use crate::machine::tests::Tree;
 
     fn on(cores: &[usize]) -> Wanted {
         Wanted { named: true, cores: cores.to_vec(), ..Wanted::default() }

@@ -56,6 +56,15 @@ impl Machine {
         })
     }
 
+    /// The process that serves a socket, by the lock beside it: a folder of `/proc`. `None` if it is not
+    /// seen.
+    pub fn serving(&self, socket: &Path) -> Option<String> {
+        let mut lock = socket.as_os_str().to_owned();
+        lock.push(".lock");
+        let pid = read(&PathBuf::from(lock))?.parse::<u32>().ok()?.to_string();
+        self.proc.join(&pid).is_dir().then_some(pid)
+    }
+
     /// The cores of a list of `/sys/devices/system/cpu`, such as `0-3,8`.
     pub fn cores(&self, list: &str) -> Vec<usize> {
         cores(&self.sys(Path::new("devices/system/cpu").join(list)).unwrap_or_default())
@@ -96,6 +105,7 @@ pub fn at_boot(words: &str) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 pub mod tests {
     use super::*;
     use tempfile::TempDir;
@@ -130,6 +140,16 @@ pub mod tests {
         pub fn machine(&self) -> Machine {
             Machine { proc: self.at("proc"), sys: self.at("sys") }
         }
+    }
+
+    #[test]
+    fn the_process_is_named_by_the_lock() {
+        let tree = Tree::new(&[("dp.sock.lock", "77\n"), ("proc/77/limits", "")]);
+        let process = |name: &str| tree.machine().serving(&tree.at(name));
+        assert_eq!(process("dp.sock").as_deref(), Some("77"));
+        tree.write("gone.sock.lock", "78");
+        tree.write("odd.sock.lock", "../77");
+        assert_eq!((process("gone.sock"), process("odd.sock"), process("x")), (None, None, None));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 const RATES: [u64; 5] =
     [1_000_000_000, 2_500_000_000, 10_000_000_000, 25_000_000_000, 100_000_000_000];
 /// The columns; lengths with FCS.
-const TRAFFIC: [(&str, &str, Traffic<'static>); 6] = [
+pub(super) const TRAFFIC: [(&str, &str, Traffic<'static>); 6] = [
     ("64 B", "64", Traffic::Frames(64)),
     ("128 B", "128", Traffic::Frames(128)),
     ("512 B", "512", Traffic::Frames(512)),
@@ -94,6 +94,7 @@ struct PairView {
 
 impl<'a> View<'a> {
     /// Envelope of a room, and of a profile if there is one.
+    #[must_use]
     pub fn new(room: Room, profile: Option<(&'a str, &Plan)>) -> Self {
         let Room { clients, port_bps, frame, capacity, workers, .. } = room;
         let row = |rate_bps| RowView {
@@ -158,7 +159,7 @@ impl PairView {
 }
 
 /// The usual ones and the port's own.
-fn rates(port: u64) -> Vec<u64> {
+pub(super) fn rates(port: u64) -> Vec<u64> {
     let mut rates = RATES.to_vec();
     rates.push(port);
     rates.sort_unstable();
@@ -166,6 +167,8 @@ fn rates(port: u64) -> Vec<u64> {
     rates
 }
 
+/// The tables; with a profile, its verdict too.
+#[must_use]
 pub fn text(room: Room, profile: Option<(&str, &Plan)>) -> String {
     let Room { clients, port_bps, frame, capacity, workers, .. } = room;
     let part = match workers {

@@ -6,8 +6,8 @@
 //! that work on the wire; a veth pair leaves it undone. Names are those of the kernel's
 //! ethtool netlink (`ETHTOOL_MSG_FEATURES_GET`), in the network namespace of this process.
 
-use crate::doctor::finding::Finding;
-use crate::doctor::machine::Machine;
+use crate::finding::Finding;
+use crate::machine::Machine;
 use ethtool::{EthtoolAttr, EthtoolFeatureAttr};
 use std::time::Duration;
 use tokio_stream::StreamExt;
@@ -93,8 +93,8 @@ fn judge(machine: &Machine, iface: &str, features: &Result<Vec<String>, String>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Level;
-    use crate::doctor::machine::tests::Tree;
+    use crate::finding::Level;
+    use crate::machine::tests::Tree;
 
     fn on(features: &[&str]) -> Result<Vec<String>, String> {
         Ok(features.iter().map(ToString::to_string).collect())

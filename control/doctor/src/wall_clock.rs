@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether the wall clock is synchronised, by adjtimex(2).
 
-use crate::doctor::finding::Finding;
+use crate::finding::Finding;
 use std::io;
 
 const CHECK: &str = "wall clock";
@@ -51,7 +51,7 @@ fn judge(sync: io::Result<Sync>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Level;
+    use crate::finding::Level;
 
     #[test]
     fn unsynchronised_clock_is_reported() {

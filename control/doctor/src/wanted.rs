@@ -4,7 +4,6 @@
 //!
 //! The file is read as `linkd-dataplane --box` and `linkctl box` read it.
 
-use crate::failure::Failure;
 use boxfile::{BoxFile, BoxFileError, Device, Huge, Memory, Roots};
 use std::path::Path;
 
@@ -46,12 +45,11 @@ impl Default for Wanted {
 }
 
 impl Wanted {
-    pub fn read(path: &Path) -> Result<Self, Failure> {
-        let file = BoxFile::read(path).and_then(|file| file.check().map(|()| file));
-        let file = file.map_err(|error| match error {
-            BoxFileError::Read { .. } => Failure::failed("io", error.to_string()),
-            error => Failure::failed("invalid_argument", error.to_string()),
-        })?;
+    /// # Errors
+    /// If the file cannot be read, or is not valid.
+    pub fn read(path: &Path) -> Result<Self, BoxFileError> {
+        let file = BoxFile::read(path)?;
+        file.check()?;
         Ok(Self::of(&file, &Roots::default()))
     }
 

@@ -4,9 +4,9 @@
 //!
 //! Reference: Linux, `Documentation/driver-api/vfio.rst`; DPDK, "Linux Drivers".
 
-use crate::doctor::finding::Finding;
-use crate::doctor::machine::{Machine, at_boot};
-use crate::doctor::wanted::Wanted;
+use crate::finding::Finding;
+use crate::machine::{Machine, at_boot};
+use crate::wanted::Wanted;
 use boxfile::beside_kernel;
 use std::borrow::Cow;
 
@@ -124,9 +124,9 @@ fn interface(machine: &Machine, iface: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Level::{Bad, Ok as Good, Warning};
-    use crate::doctor::finding::tests::is;
-    use crate::doctor::machine::tests::Tree;
+    use crate::finding::Level::{Bad, Ok as Good, Warning};
+    use crate::finding::tests::is;
+    use crate::machine::tests::Tree;
     use std::fs;
 
     #[test]

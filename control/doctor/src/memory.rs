@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hugepages, memory, and what limits it.
 
-use crate::doctor::finding::Finding;
-use crate::doctor::machine::{Machine, read};
-use crate::doctor::wanted::Wanted;
+use crate::finding::Finding;
+use crate::machine::{Machine, read};
+use crate::wanted::Wanted;
 use boxfile::{DPDK_BYTES, Huge};
 use bytesize::ByteSize;
 use procfs::process::{LimitValue, Limits};
@@ -12,16 +12,29 @@ use std::path::Path;
 
 /// A page of the small kind, bytes.
 const SMALL: u64 = 2 << 20;
+const GROUP: &str = "control group";
+const LOCKED: &str = "locked memory";
 /// A limit above this counts as unlimited, bytes.
 const NO_LIMIT: u64 = 1 << 50;
 
-pub fn check(machine: &Machine, wanted: &Wanted, of: &str) -> Vec<Finding> {
-    vec![
-        hugepages(machine, wanted),
-        available(machine, wanted),
-        group(machine, wanted, of),
-        locked(machine, wanted, of),
-    ]
+/// Limits are those of a process: `self` or a number, as in `/proc`.
+pub fn check(machine: &Machine, wanted: &Wanted, of: Option<&str>) -> Vec<Finding> {
+    let mut found = vec![hugepages(machine, wanted), available(machine, wanted)];
+    match of {
+        Some(of) => found.extend([group(machine, wanted, of), locked(machine, wanted, of)]),
+        None => found.extend([GROUP, LOCKED].map(unseen)),
+    }
+    found
+}
+
+/// The limit of a process that cannot be seen.
+fn unseen(check: &'static str) -> Finding {
+    Finding::warning(
+        check,
+        "not known: no process of the dataplane is seen",
+        "a limit can keep the dataplane from its memory",
+        "linkctl doctor   # on this machine",
+    )
 }
 
 fn size(bytes: u64) -> String {
@@ -101,7 +114,6 @@ pub fn available(machine: &Machine, wanted: &Wanted) -> Finding {
 
 /// The tightest limit among the control groups of a process (`self` or a number).
 fn group(machine: &Machine, wanted: &Wanted, of: &str) -> Finding {
-    const CHECK: &str = "control group";
     let groups = ProcessCGroups::from_file(machine.proc.join(of).join("cgroup"));
     let root = machine.sys.join("fs/cgroup");
     let mut tightest: Option<(u64, String)> = None;
@@ -123,7 +135,7 @@ fn group(machine: &Machine, wanted: &Wanted, of: &str) -> Finding {
             }
         }
     }
-    let Some((limit, path)) = tightest else { return Finding::ok(CHECK, "no limit on memory") };
+    let Some((limit, path)) = tightest else { return Finding::ok(GROUP, "no limit on memory") };
     let found = format!("{path} is limited to {}", size(limit));
     let needed = wanted.packets.saturating_add(wanted.buffers);
     if limit < needed {
@@ -132,30 +144,29 @@ fn group(machine: &Machine, wanted: &Wanted, of: &str) -> Finding {
             "systemctl set-property linkd-dataplane.service MemoryMax={}",
             needed.saturating_add(1 << 30)
         );
-        return Finding::warning(CHECK, found, why, remedy).bad_if(wanted.named);
+        return Finding::warning(GROUP, found, why, remedy).bad_if(wanted.named);
     }
-    Finding::ok(CHECK, found)
+    Finding::ok(GROUP, found)
 }
 
 /// `RLIMIT_MEMLOCK` of a process (`self` or a number).
 fn locked(machine: &Machine, wanted: &Wanted, of: &str) -> Finding {
-    const CHECK: &str = "locked memory";
     let limit = match Limits::from_file(machine.proc.join(of).join("limits")) {
         Ok(limits) => limits.max_locked_memory.soft_limit,
         Err(error) => {
             let why = "DPDK locks the memory that a device reads and writes";
             let remedy = "ulimit -l";
-            return Finding::warning(CHECK, format!("not known: {error}"), why, remedy);
+            return Finding::warning(LOCKED, format!("not known: {error}"), why, remedy);
         }
     };
     let needed = wanted.buffers.saturating_add(DPDK_BYTES);
     match limit {
-        LimitValue::Unlimited => Finding::ok(CHECK, "not limited"),
+        LimitValue::Unlimited => Finding::ok(LOCKED, "not limited"),
         LimitValue::Value(bytes) if bytes >= needed => {
-            Finding::ok(CHECK, format!("limited to {}", size(bytes)))
+            Finding::ok(LOCKED, format!("limited to {}", size(bytes)))
         }
         LimitValue::Value(bytes) => Finding::warning(
-            CHECK,
+            LOCKED,
             format!("limited to {}", size(bytes)),
             format!(
                 "DPDK locks the memory that a device reads and writes, {} here; only root may do \
@@ -170,9 +181,9 @@ fn locked(machine: &Machine, wanted: &Wanted, of: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Level::{Bad, Ok as Good, Warning};
-    use crate::doctor::finding::tests::is;
-    use crate::doctor::machine::tests::Tree;
+    use crate::finding::Level::{Bad, Ok as Good, Warning};
+    use crate::finding::tests::is;
+    use crate::machine::tests::Tree;
 
     const MEMINFO: &str = "MemTotal: 16000000 kB\nMemFree: 100 kB\nMemAvailable: 8000000 kB\n\
         Buffers: 0 kB\nCached: 0 kB\nSwapCached: 0 kB\nActive: 0 kB\nInactive: 0 kB\n\
