@@ -22,8 +22,15 @@ const SEED: u64 = 1;
 /// # Errors
 /// If the profile is not valid.
 pub fn compile(profile: &Profile) -> Result<Plan, Violations> {
-    let plan =
-        dp::Plan { profile: Some(profile.as_proto().clone()), seed: SEED, ..Default::default() };
+    compile_message(profile.as_proto().clone())
+}
+
+/// The plan of a link, which may be a profile that was patched.
+///
+/// # Errors
+/// If it is not valid.
+pub fn compile_message(profile: pb::Profile) -> Result<Plan, Violations> {
+    let plan = dp::Plan { profile: Some(profile), seed: SEED, ..Default::default() };
     ::compile::compile(&plan)
 }
 

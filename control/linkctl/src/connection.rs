@@ -7,6 +7,7 @@ use crate::tls::{self, Fault};
 use hyper_util::rt::TokioIo;
 use proto::linkemu::v1::captures_client::CapturesClient;
 use proto::linkemu::v1::certificates_client::CertificatesClient;
+use proto::linkemu::v1::doctor_client::DoctorClient;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
@@ -139,6 +140,10 @@ impl Connection {
 
     pub fn certificates(&self) -> CertificatesClient<Way> {
         CertificatesClient::new(self.way.clone())
+    }
+
+    pub fn doctor(&self) -> DoctorClient<Way> {
+        DoctorClient::new(self.way.clone())
     }
 
     pub fn captures(&self) -> CapturesClient<Way> {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl doctor`: is this machine fit to run linkemu?
 //!
-//! The checks are those of the crate `doctor`.
+//! The checks are those of the crate `doctor`; with --server, linkd runs them on its machine.
 
 mod services;
 
+use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
@@ -14,6 +15,7 @@ use ::doctor::machine::Machine;
 use ::doctor::wanted::Wanted;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
+use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +24,7 @@ Examples:
   linkctl doctor
   linkctl doctor --box /etc/linkemu/box.toml
   linkctl doctor --iface veth0 --iface veth1    offloads of these too
+  linkctl --server box.lab:8443 doctor          the machine of that linkd
   linkctl -o json doctor | jq '.checks[] | select(.level != \"ok\")'
 
 It changes nothing. Exit codes: 0 nothing is bad, 4 something is.";
@@ -54,6 +57,16 @@ struct View<'a> {
 }
 
 pub async fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
+    if context.linkd.server.is_some() {
+        if args.box_file.is_some() || !args.iface.is_empty() {
+            return Err(Failure::usage(
+                "--box and --iface are of this machine, and --server is another one: leave them out, or \
+                 run linkctl doctor there",
+            ));
+        }
+        let findings = there(context).await?;
+        return tell(context.output, &findings);
+    }
     let mut wanted = args.box_file.as_deref().map_or(Ok(Wanted::default()), wanted)?;
     wanted.ifaces.clone_from(&args.iface);
     let machine = Machine::this();
@@ -62,6 +75,24 @@ pub async fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     let mut findings = ::doctor::check(&machine, &wanted, Some(&dataplane)).await;
     findings.extend(services::check(&context.linkd.socket, &args.dataplane).await);
     tell(context.output, &findings)
+}
+
+/// The checks of the machine of linkd.
+async fn there(context: &Context) -> Result<Vec<Finding>, Failure> {
+    let connection = Connection::open(context).await?;
+    let mut doctor = connection.doctor();
+    let answer = connection.answer(doctor.diagnose(pb::DiagnoseRequest {})).await?;
+    let finding = |finding: pb::Finding| {
+        let level = match finding.level() {
+            pb::FindingLevel::Ok => Level::Ok,
+            pb::FindingLevel::Warning => Level::Warning,
+            // An unknown level is not known to be harmless.
+            pb::FindingLevel::Bad | pb::FindingLevel::Unspecified => Level::Bad,
+        };
+        let pb::Finding { check, found, why, remedy, .. } = finding;
+        Finding { check: check.into(), level, found, why, remedy }
+    };
+    Ok(answer.checks.into_iter().map(finding).collect())
 }
 
 fn wanted(box_file: &Path) -> Result<Wanted, Failure> {

@@ -8,12 +8,15 @@ use crate::control::{Control, SwitchService};
 use crate::dataplane::Dataplane;
 use crate::events::{self, Events};
 use crate::history::History;
+use crate::jobs::Jobs;
 use crate::limits::{Limits, Slots};
 use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::scenarios::{Scenarios, follow};
 use crate::service::Service;
-use crate::services::{HistoryService, LeaseService, ScenarioService};
+use crate::services::{
+    DoctorService, EnvelopeService, HistoryService, JobService, LeaseService, ScenarioService,
+};
 use crate::state::{Directory, Kept, Saver, StateError};
 use crate::switch::Switches;
 use crate::tls::{Keys, TlsError, TlsFiles};
@@ -26,8 +29,11 @@ use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::captures_server::CapturesServer;
 use proto::linkemu::v1::certificates_server::CertificatesServer;
+use proto::linkemu::v1::doctor_server::DoctorServer;
+use proto::linkemu::v1::envelopes_server::EnvelopesServer;
 use proto::linkemu::v1::events_server::EventsServer;
 use proto::linkemu::v1::history_server::HistoryServer;
+use proto::linkemu::v1::jobs_server::JobsServer;
 use proto::linkemu::v1::leases_server::LeasesServer;
 use proto::linkemu::v1::linkemu_server::LinkemuServer;
 use proto::linkemu::v1::links_server::LinksServer;
@@ -248,6 +254,7 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let mut stopped = stopping.clone();
         let events = Events::new();
+        let dataplane_socket = dataplane.clone();
         let dataplane = Dataplane::new(dataplane, Switches::new(events.clone()));
         let watching = Watching::new(stopping.clone());
         let control = Control::new(
@@ -275,6 +282,9 @@ impl Server {
             history: history.clone(),
             watching: watching.clone(),
         };
+        let jobs = Jobs::new(saver.directory());
+        let job_service =
+            JobService { jobs: jobs.clone(), links: links.clone(), watching: watching.clone() };
         let leases = LeaseService { links: links.clone(), watching: watching.clone() };
         let switch = SwitchService(control.clone());
         let (reporter, health) = tonic_health::server::health_reporter();
@@ -293,6 +303,7 @@ impl Server {
                 Box::pin(follow(&followed, &published)),
                 saver.run(),
                 history.run(&links),
+                jobs.sweep(),
             )
         };
         let tcp = tcp.map(|(listener, keys)| {
@@ -308,8 +319,14 @@ impl Server {
             .add_service(LinkemuServer::new(service).max_decoding_message_size(REQUEST_BYTES))
             .add_service(CapturesServer::new(captures))
             .add_service(CertificatesServer::new(certificates))
+            .add_service(DoctorServer::new(DoctorService::new(links.clone(), dataplane_socket)))
+            .add_service(
+                EnvelopesServer::new(EnvelopeService(links.clone()))
+                    .max_decoding_message_size(REQUEST_BYTES),
+            )
             .add_service(EventsServer::new(events::Service { events, watching }))
             .add_service(HistoryServer::new(histories))
+            .add_service(JobsServer::new(job_service).max_decoding_message_size(REQUEST_BYTES))
             .add_service(LeasesServer::new(leases))
             .add_service(LinksServer::new(links.clone()).max_decoding_message_size(REQUEST_BYTES))
             .add_service(
@@ -356,6 +373,7 @@ impl Server {
                 Ok(())
             }
         };
+        jobs.stop();
         if let Err(error) = saver.save().await {
             tracing::error!(%error, "cannot write the state");
         }
@@ -370,8 +388,11 @@ fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
         pb::linkemu_server::SERVICE_NAME,
         pb::captures_server::SERVICE_NAME,
         pb::certificates_server::SERVICE_NAME,
+        pb::doctor_server::SERVICE_NAME,
+        pb::envelopes_server::SERVICE_NAME,
         pb::events_server::SERVICE_NAME,
         pb::history_server::SERVICE_NAME,
+        pb::jobs_server::SERVICE_NAME,
         pb::leases_server::SERVICE_NAME,
         pb::links_server::SERVICE_NAME,
         pb::scenarios_server::SERVICE_NAME,

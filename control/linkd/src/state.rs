@@ -279,6 +279,11 @@ impl Saver {
         self.0.state.send_modify(change);
     }
 
+    /// The directory.
+    pub fn directory(&self) -> Option<PathBuf> {
+        self.0.directory.as_ref().map(|directory| directory.path.clone())
+    }
+
     /// Whether there is a directory to write to.
     pub fn has_directory(&self) -> bool {
         self.0.directory.is_some()

@@ -3,6 +3,8 @@
 
 use crate::common::Lab;
 use crate::common::pki::{Ask, Authority, Pair, tls};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::header::{CONTENT_TYPE, COOKIE, HOST, HeaderMap, ORIGIN, SET_COOKIE};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -14,7 +16,7 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 use prost::Message;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::web_client::WebClient;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -696,4 +698,65 @@ async fn browser_with_a_certificate_needs_no_login_and_tls_gives_secure_cookies(
     let cookie = (COOKIE.as_str(), &*answer.cookie());
     let answer = send(None, who, &[kind, origin, cookie], framed(&pb::GetCallerRequest {})).await;
     assert_eq!(answer.code(), Code::Ok);
+}
+
+#[tokio::test]
+async fn log_is_fitted_over_json_by_an_operator_and_read_by_a_viewer() {
+    let site = Site::new();
+    let [operator, viewer] = [site.login("operator").await, site.login("viewer").await];
+    let create = r#"{"fit": {"log": {"fileName": "table.csv", "columns": "sent=t,rtt=rtt:ms"}}}"#;
+    let refused = site.json("Jobs/CreateJob", &viewer, create).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    let created = site.json("Jobs/CreateJob", &operator, create).await.json();
+    assert_eq!(created["state"], "JOB_STATE_WAITING_FOR_INPUT");
+    let name = &created["name"];
+    // As long as a part may be: more than two thirds of a request, in base64.
+    let mut log = "t,rtt\n".to_owned();
+    let mut number = 0_u32;
+    while log.len() < 2_100_000 {
+        number += 1;
+        let rtt = 600.0 + f64::from(number.wrapping_mul(2_654_435_761) >> 16) / 3_000.0;
+        log += &format!("{:.1},{rtt:.3}\n", f64::from(number) * 0.2);
+    }
+    let upload = async |cookie: &str, offset: usize, data: &[u8]| {
+        let data = STANDARD.encode(data);
+        let body = json!({ "job": name, "offset": offset.to_string(), "data": data });
+        site.json("Jobs/UploadJobInput", cookie, body.to_string()).await
+    };
+    let (first, rest) = log.as_bytes().split_at(2 << 20);
+    assert_eq!(upload(&operator, 0, first).await.json()["bytes"], (2 << 20).to_string());
+    let gap = upload(&operator, (2 << 20) + 1, rest).await;
+    assert_eq!(
+        (gap.status, &gap.json()["code"]),
+        (StatusCode::BAD_REQUEST, &"out_of_range".into())
+    );
+    let long = upload(&operator, 2 << 20, &[0; 3 << 20]).await;
+    assert_eq!(long.json()["code"], "out_of_range", "the request is longer than one may be");
+    assert_eq!(upload(&viewer, 2 << 20, rest).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(upload(&operator, 2 << 20, rest).await.json()["bytes"], log.len().to_string());
+    let of = json!({ "name": name }).to_string();
+    assert_eq!(site.json("Jobs/StartJob", &viewer, of.clone()).await.status, StatusCode::FORBIDDEN);
+    site.json("Jobs/StartJob", &operator, of.clone()).await;
+    let watched = site.json("Jobs/WatchJob", &viewer, of.clone()).await;
+    let lines = String::from_utf8(watched.body.to_vec()).unwrap();
+    let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!(last["result"]["state"], "JOB_STATE_DONE", "{lines}");
+    let job = site.json("Jobs/GetJob", &viewer, of.clone()).await.json();
+    assert!(job["fit"]["toml"].as_str().unwrap().contains("name = \"table\""), "{job}");
+    assert!(job["fit"]["plots"][0]["link"].as_array().unwrap().len() > 100);
+    let list = site.json("Jobs/ListJobs", &viewer, "{}").await.json();
+    assert_eq!(list["jobs"][0]["name"], *name);
+    // What a viewer may see of the machine, and what it may not do.
+    let checks = site.json("Doctor/Diagnose", &viewer, "{}").await.json();
+    assert!(checks["checks"].as_array().unwrap().len() > 10, "{checks}");
+    for method in ["CancelJob", "DeleteJob"] {
+        let refused = site.json(&format!("Jobs/{method}"), &viewer, of.clone()).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    }
+    assert_eq!(site.json("Jobs/DeleteJob", &operator, of.clone()).await.status, StatusCode::OK);
+    assert_eq!(site.json("Jobs/GetJob", &viewer, of).await.status, StatusCode::NOT_FOUND);
+    let audit = site.audit();
+    let uploads = audit.iter().filter(|line| line["method"] == "linkemu.v1.Jobs/UploadJobInput");
+    let asked: Vec<_> = uploads.filter(|line| line["event"] == "asked").collect();
+    assert!(asked.len() >= 3 && asked.iter().all(|line| line["request"].get("data").is_none()));
 }
