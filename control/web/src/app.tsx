@@ -9,10 +9,12 @@ import { utc } from "./model/units";
 import { Caller } from "./ui/caller";
 import { Lease } from "./ui/lease";
 import { VIEWS, type View, go, href, route } from "./ui/route";
+import { Box } from "./views/Box";
 import { Capture } from "./views/Capture";
 import { Certificate } from "./views/Certificate";
 import { Change } from "./views/Change";
 import { Clients } from "./views/Clients";
+import { Fit } from "./views/Fit";
 import { Links } from "./views/Links";
 import { Scenario } from "./views/Scenario";
 
@@ -22,7 +24,9 @@ const TITLES: Record<View, string> = {
   scenario: "Scenario",
   clients: "Clients",
   certificate: "Certificate",
+  fit: "Fit",
   capture: "Capture",
+  box: "Box",
 };
 
 const PAGES: Record<View, () => JSX.Element> = {
@@ -31,7 +35,9 @@ const PAGES: Record<View, () => JSX.Element> = {
   scenario: Scenario,
   clients: Clients,
   certificate: Certificate,
+  fit: Fit,
   capture: Capture,
+  box: Box,
 };
 
 export function App(): JSX.Element {

@@ -11,7 +11,11 @@ import { follow } from "./api/feed";
 import { App } from "./app";
 import { Certificates } from "./gen/linkemu/v1/certificate_pb";
 import { ClientKind } from "./gen/linkemu/v1/clients_pb";
+import { Doctor, FindingLevel } from "./gen/linkemu/v1/doctor_pb";
+import { EnvelopeLimit, Envelopes } from "./gen/linkemu/v1/envelope_pb";
 import { History } from "./gen/linkemu/v1/history_pb";
+import { type Job, JobKind, JobState, Jobs, PlotKind, Verdict } from "./gen/linkemu/v1/jobs_pb";
+import { Leases } from "./gen/linkemu/v1/lease_pb";
 import { Linkemu } from "./gen/linkemu/v1/linkemu_pb";
 import { Links } from "./gen/linkemu/v1/links_pb";
 import { DropReason, DurationLaw, ProfileSchema } from "./gen/linkemu/v1/model_pb";
@@ -41,6 +45,15 @@ const profiles = [profile("viasat2", "satellite"), profile("lte", "mobile"), pro
 const count = Number(new URLSearchParams(location.search).get("links") ?? 3);
 const names = Array.from({ length: count }, (_, i) => (i === 0 ? "links/main" : `links/lab${i}`));
 const started = Date.now();
+const curve = (shift: number) => Array.from({ length: 40 }, (_, i) => ({ x: 550 + shift + 8 * i, y: Math.exp(-i / 4) }));
+const plots = [{ kind: PlotKind.EXCEEDANCE, baseline: curve(0), link: curve(3) }];
+const jobs = new Map<string, { job: Partial<Job>; at: number }>();
+const jobOf = (name: string) => {
+  const { job, at } = jobs.get(name) ?? { job: {}, at: 0 };
+  const progress = at === 0 ? 0 : Math.min((Date.now() - at) / 4e3, 1);
+  const state = at === 0 ? JobState.WAITING_FOR_INPUT : progress < 1 ? JobState.RUNNING : JobState.DONE;
+  return { ...job, name, baseline: "train.csv", subject: "train", who: "dev", step: "fitting delays", progress, state } as Job;
+};
 const wanted = new Map<string, bigint>();
 
 use(
@@ -86,6 +99,52 @@ use(
       patchLink: () => {
         throw new ConnectError("the link is leased to job b until 22:00; wait, or ask its holder", Code.FailedPrecondition);
       },
+    });
+    service(Leases, {
+      getLease: () => {
+        throw new ConnectError("no lease", Code.NotFound);
+      },
+    });
+    service(Jobs, {
+      createJob: ({ job }) => {
+        const name = `jobs/${jobs.size + 1}`;
+        jobs.set(name, { job: { kind: job.case === "verify" ? JobKind.VERIFY : JobKind.FIT }, at: 0 });
+        return jobOf(name);
+      },
+      uploadJobInput: ({ offset, data }) => ({ bytes: offset + BigInt(data.length) }),
+      startJob: ({ name }) => {
+        jobs.set(name, { job: jobs.get(name)?.job ?? {}, at: Date.now() });
+        return jobOf(name);
+      },
+      listJobs: () => ({ jobs: [...jobs.keys()].map(jobOf) }),
+      async *watchJob({ name }) {
+        for (let job = jobOf(name); ; job = jobOf(name)) {
+          yield job;
+          if (job.state === JobState.DONE) return;
+          await new Promise((resolve) => setTimeout(resolve, 200));
+        }
+      },
+      getJob: ({ name }) => {
+        const fit = { profile: profiles[0]!, toml: 'name = "train"\n', summary: [{ name: "losses", text: "isolated losses, 0.01 %" }], text: "an invented report", json: "{}", plots };
+        const figure = { group: "Round-trip quantiles", figure: "p99.9", unit: "ms", baseline: 700, link: 712.3, tolerance: 31, error: 8.1, verdict: Verdict.PASS, because: "invented" };
+        const verify = { verdict: Verdict.UNDECIDED, text: "UNDECIDED: 1 of 2 figures", played: "in virtual time, seed 1", baseline: "train.csv", sha256: "0".repeat(64), profile: "train", figures: [figure, { ...figure, figure: "p99.99", error: Number.POSITIVE_INFINITY, verdict: Verdict.UNDECIDED }], neededS: 7_200, plots, json: "{}" };
+        const job = jobOf(name);
+        return { ...job, result: job.kind === JobKind.VERIFY ? { case: "verify", value: verify } : { case: "fit", value: fit } } as Job;
+      },
+    });
+    service(Doctor, {
+      diagnose: () => ({ bad: 1, warnings: 1, checks: [
+        { check: "hugepages", level: FindingLevel.OK, found: "2048 of 2 MB" },
+        { check: "cores", level: FindingLevel.WARNING, found: "no isolated core", why: "other work delays packets", remedy: "isolcpus=2" },
+        { check: "link", level: FindingLevel.BAD, found: "wan is down", why: "no packets arrive", remedy: "ip link set wan up" },
+      ] }),
+    });
+    service(Envelopes, {
+      getEnvelope: () => ({
+        room: { memoryBytes: 4_000_000_000n },
+        profile: { name: "viasat2", fits: true, neededBytes: 90_000_000n, clients: { limit: EnvelopeLimit.UP_TO, value: 41n }, delayNs: { limit: EnvelopeLimit.UP_TO, forwardValue: 9_000n * MS, returnValue: 9_000n * MS }, rateBps: { limit: EnvelopeLimit.ANY } },
+        rows: [1_000_000_000n, 10_000_000_000n].map((rateBps, at) => ({ rateBps, port: at === 1, delays: ["64 B", "1518 B", "ANY"].map((frames, i) => ({ frames, delayNs: 900n * MS * BigInt(i + 1) })) })),
+      }),
     });
     service(Web, { getCaller: () => ({ name: "dev", role: "operator" }) });
     service(Certificates, {

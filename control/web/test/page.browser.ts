@@ -13,7 +13,7 @@ import { Browser, CLIENT_IP, Host, WAN_IP, WEB, certificate, commandOf, download
 
 const LONG = process.env.WEB_LONG === "1";
 const IMAGES = process.env.WEB_IMAGES;
-const VIEWS = ["links", "change", "scenario", "clients", "certificate", "capture"];
+const VIEWS = ["links", "change", "scenario", "clients", "certificate", "fit", "capture", "box"];
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 const host = new Host();
@@ -507,7 +507,7 @@ test("all_views_are_reached_by_keyboard", async () => {
       expect(await page.evaluate(() => document.querySelector("main")?.contains(document.activeElement))).toBe(true);
     }
   }
-  expect(visited).toEqual(["Links", "Change", "Scenario", "Clients", "Certificate", "Capture"]);
+  expect(visited).toEqual(["Links", "Change", "Scenario", "Clients", "Certificate", "Fit", "Capture", "Box"]);
 });
 
 test("sixty_four_links_are_drawn_ten_times_per_second", async () => {

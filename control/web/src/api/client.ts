@@ -5,8 +5,11 @@ import { createClient, type CallOptions, type Transport } from "@connectrpc/conn
 import { createGrpcWebTransport } from "@connectrpc/connect-web";
 import { Captures } from "../gen/linkemu/v1/capture_pb";
 import { Certificates } from "../gen/linkemu/v1/certificate_pb";
+import { Doctor } from "../gen/linkemu/v1/doctor_pb";
+import { Envelopes } from "../gen/linkemu/v1/envelope_pb";
 import { Events } from "../gen/linkemu/v1/event_pb";
 import { History } from "../gen/linkemu/v1/history_pb";
+import { Jobs } from "../gen/linkemu/v1/jobs_pb";
 import { Leases } from "../gen/linkemu/v1/lease_pb";
 import { Linkemu } from "../gen/linkemu/v1/linkemu_pb";
 import { Links } from "../gen/linkemu/v1/links_pb";
@@ -29,6 +32,9 @@ function clients(transport: Transport) {
     history: createClient(History, transport),
     leases: createClient(Leases, transport),
     events: createClient(Events, transport),
+    jobs: createClient(Jobs, transport),
+    doctor: createClient(Doctor, transport),
+    envelopes: createClient(Envelopes, transport),
     web: createClient(Web, transport),
   };
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leases of links, read again every two seconds: a stream would take one of the six connections that a
+//! Leases of links, read again every second: a stream would take one of the six connections that a
 //! browser has to a server.
 
 import { signal } from "@preact/signals";
@@ -8,7 +8,7 @@ import { about, api } from "./client";
 import { failure } from "./failure";
 import { keepToken, tokens } from "./tokens";
 
-const EVERY_MS = 2_000;
+const EVERY_MS = 1_000;
 
 export interface LeaseSeen {
   /** Absent: no active lease. */

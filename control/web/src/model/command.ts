@@ -149,6 +149,8 @@ export function acquireLease(link: string, terms: LeaseTerms): string {
   return linkctl(link, ...words);
 }
 
+export const doctor = (): string => "linkctl doctor";
+export const envelope = (link: string): string => linkctl(link, "envelope");
 export const show = (link: string): string => linkctl(link, "show");
 export const top = (link: string): string => linkctl(link, "top");
 export const listClients = (link: string): string => linkctl(link, "clients", "list");

@@ -3,7 +3,7 @@
 
 import { signal } from "@preact/signals";
 
-export const VIEWS = ["links", "change", "scenario", "clients", "certificate", "capture"] as const;
+export const VIEWS = ["links", "change", "scenario", "clients", "certificate", "fit", "capture", "box"] as const;
 export type View = (typeof VIEWS)[number];
 export const MAIN = "links/main";
 

@@ -112,7 +112,7 @@ export function Certificate(): JSX.Element {
           {FIELDS.map(({ key, label }) => (
             <label key={key}>
               {label}
-              <input value={texts[key]} onInput={(event) => setTexts({ ...texts, [key]: event.currentTarget.value })} />
+              <input id={`limit-${key}`} value={texts[key]} onInput={(event) => setTexts({ ...texts, [key]: event.currentTarget.value })} />
             </label>
           ))}
         </div>

@@ -90,7 +90,7 @@ export function Scenario(): JSX.Element {
         <div class="actions">
           <label class="inline">
             Open
-            <select value={file ?? ""} onChange={(event) => event.currentTarget.value && open(event.currentTarget.value)}>
+            <select id="scenario-file" value={file ?? ""} onChange={(event) => event.currentTarget.value && open(event.currentTarget.value)}>
               <option value="">own</option>
               {known.list.map((one) => (
                 <option key={one.name} value={one.name} selected={one.name === file}>
