@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { type BrowserContext, type Page, chromium } from "playwright-core";
+import type { Driver } from "./experiment";
 
 const execute = promisify(execFile);
 
@@ -139,6 +140,42 @@ export class Browser {
     await page.goto(`${WEB}/${fragment}`);
     await page.waitForSelector(".banner[role=status] time");
     return page;
+  }
+
+  /** Drives one page of this browser. */
+  async driver(directory: string, picture: (page: Page, name: string) => Promise<void>): Promise<Driver> {
+    const page = await this.open("#/links");
+    const one = (selector: string, text: string) => page.locator(selector, { hasText: text }).first();
+    return {
+      directory,
+      go: async (fragment) => {
+        await page.goto(`${WEB}/${fragment}`);
+      },
+      texts: (selector) => page.locator(selector).evaluateAll((all) => all.map((element) => element.textContent ?? "")),
+      attribute: (selector, name) => page.evaluate(([found, key]) => document.querySelector(found ?? "")?.getAttribute(key ?? "") ?? null, [selector, name]),
+      click: (selector, text) => one(selector, text).click(),
+      fill: async (selector, text) => {
+        await page.locator(selector).fill(text);
+        await page.locator(selector).press("Tab");
+      },
+      select: async (selector, value) => {
+        await page.locator(selector).selectOption(value);
+      },
+      choose: (selector, file) => page.locator(selector).setInputFiles(file),
+      download: async (button, name) => {
+        const saved = page.waitForEvent("download");
+        await one("button", button).click();
+        const file = join(directory, `saved-${name}`);
+        await (await saved).saveAs(file);
+        return file;
+      },
+      api: async (method, body = {}) => {
+        const answer = await this.context.request.post(`${WEB}/linkemu.v1.${method}`, { headers: { Origin: WEB }, data: body });
+        if (!answer.ok()) throw new Error(`${method}: ${await answer.text()}`);
+        return answer.json();
+      },
+      picture: (name) => picture(page, name),
+    };
   }
 
   async stop(): Promise<void> {

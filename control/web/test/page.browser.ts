@@ -8,8 +8,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { count, rate } from "../src/model/units";
-import { Browser, CLIENT_IP, Host, WAN_IP, WEB, certificate, commandOf, download, json, linkctl, pid, shell, until } from "./box";
+import { count } from "../src/model/units";
+import { Browser, CLIENT_IP, Host, WAN_IP, WEB, commandOf, download, json, linkctl, pid, shell, until } from "./box";
+import { capturePackets, halveTheRate, judgeRuns, playRainFade } from "./experiment";
 
 const LONG = process.env.WEB_LONG === "1";
 const IMAGES = process.env.WEB_IMAGES;
@@ -50,17 +51,6 @@ async function picture(page: Page, name: string): Promise<void> {
 
 const section = (page: Page, title: string) => page.locator(`section:has(h2:text-is("${title}"))`);
 
-// Answers have the shapes of the API's documentation.
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
-type Json = any;
-
-/** Calls a method of linkemu.v1 as JSON, with the session of the browser. */
-async function api(method: string, body: unknown = {}): Promise<Json> {
-  const answer = await browser.context.request.post(`${WEB}/linkemu.v1.${method}`, { headers: { Origin: WEB }, data: body });
-  if (!answer.ok()) throw new Error(`${method}: ${await answer.text()}`);
-  return answer.json();
-}
-
 async function generation(): Promise<number> {
   return (await json("show")).generation;
 }
@@ -100,47 +90,12 @@ test("page_tells_how_to_log_in_and_what_a_role_cannot_do", async () => {
   }
 });
 
-test("profile_is_set_and_rate_halved_under_traffic", async () => {
-  const page = await browser.open("#/change");
-  await choose(page, "geo-600");
-  await choose(page, "viasat2");
-  expect((await json("show")).profile).toBe("viasat2");
-  // Without the variation of the profile, to compare rates.
-  await linkctl("set", "part", 'capacity = "none"', "outages = []", "--direction", "forward");
-  download(host, "100M");
-  const links = await browser.open("#/links");
-  const sent = async (): Promise<number> => {
-    const [a, b] = [await json("stats"), await new Promise((resolve) => setTimeout(resolve, 1_000)).then(() => json("stats"))];
-    const bytes = (stats: { clients: { client: string; forward: { sent: { bytes: number } } }[] }) =>
-      stats.clients.reduce((sum, one) => sum + one.forward.sent.bytes, 0);
-    return ((bytes(b) - bytes(a)) * 8e9) / (b.time_ns - a.time_ns);
-  };
-  const cell = links.locator('[data-link="links/main"] [data-cell="forward"]');
-  const mbps = async (): Promise<number> => Number(/^([\d.]+) Mbit\/s$/.exec(await cell.innerText())?.[1] ?? Number.NaN);
-  await until("the download is shown", async () => (await mbps()) > 80);
-  const full = (await sent()) / 1e6;
-  await until("the page shows the rate of linkctl", async () => Math.abs((await mbps()) - full) < 0.1 * full);
-
-  const before = await generation();
-  await page.getByRole("group", { name: "forward rate" }).getByRole("button", { name: "halve" }).click();
-  expect(await commandOf(page, "Values")).toBe(`linkctl set rate 72Mbit/s --direction forward --expect-generation ${before}`);
-  await page.getByRole("button", { name: "Apply" }).click();
-  await until("the rate is set", async () => (await generation()) === before + 1);
-  expect((await json("show")).link.forward.rate_bps).toBe(72_000_000);
-  await until("the page shows it", async () => (await links.locator(".lane").first().innerText()).includes(rate(72e6)));
-  await until("the throughput falls", async () => (await mbps()) < 72);
-  const half = (await sent()) / 1e6;
-  // Frames that were late at the begin of the second are sent within it.
-  expect(half).toBeLessThan(1.05 * 72);
-  expect(Math.abs((await mbps()) - half)).toBeLessThan(0.1 * half);
-  // The queue fills: its fill level is drawn.
-  if (IMAGES) await links.waitForTimeout(10_000);
-  await until("the queue is shown", async () => Number(await links.getByRole("meter", { name: "longest forward queue" }).getAttribute("aria-valuenow")) > 3);
-  await picture(links, "links");
-
-  // Back to the generation before.
-  await page.getByRole("button", { name: `Revert to generation ${before}` }).click();
-  await until("the link is reverted", async () => (await json("show")).link.forward.rate_bps === 144_000_000);
+test("whole_experiment_shows_the_figures_of_the_api", { timeout: 600_000 }, async () => {
+  const driver = await browser.driver(directory, picture);
+  await halveTheRate(driver, host);
+  await playRainFade(driver, LONG);
+  await judgeRuns(driver, host);
+  await capturePackets(driver, host);
 });
 
 test("shown_counters_are_those_of_linkctl", async () => {
@@ -273,30 +228,6 @@ test("lease_lets_only_its_page_change_the_link", async () => {
   expect(await other.locator(".lease").getAttribute("data-lease")).toBe("none");
 });
 
-test("rain_fade_is_played_paused_and_stopped", async () => {
-  await linkctl("set", "profile", "geo-600");
-  const page = await browser.open("#/scenario");
-  await page.getByLabel("Open").selectOption("rain-fade");
-  await page.waitForSelector(".timeline .step:has-text('rain grows')");
-  expect(await commandOf(page, "Run")).toBe("linkctl scenario run rain-fade --detach");
-  await page.getByRole("button", { name: "Check" }).click();
-  await page.waitForSelector('[role=status]:has-text("Valid:")');
-  await page.getByRole("button", { name: "Play rain-fade" }).click();
-  await page.waitForSelector('[data-phase="running"]');
-  await until("the first step is done", async () => (await json("show")).profile.startsWith("viasat2"));
-  await page.getByRole("button", { name: "Pause" }).click();
-  await page.waitForSelector('[data-phase="paused"]');
-  const state = await json("scenario", "status");
-  expect([state.name, state.phase]).toEqual(["rain-fade", "paused"]);
-  expect(await page.locator("[data-phase]").getAttribute("data-steps")).toBe(String(state.steps_done));
-  expect(await page.locator("[data-phase]").getAttribute("data-late")).toBe(String(state.late_max_ns));
-  await shell(((await commandOf(page, "Run")).split("\n")[0] ?? "") + " >&2");
-  await page.waitForSelector('[data-phase="running"]');
-  await page.getByRole("button", { name: "Stop and restore the link" }).click();
-  await page.waitForSelector('[data-phase="stopped"]');
-  expect((await json("show")).profile).toBe("geo-600");
-});
-
 test("scenario_is_edited_with_keys_and_pointer_and_exported", async () => {
   const page = await browser.open("#/scenario");
   const steps = page.locator(".timeline .step");
@@ -329,71 +260,6 @@ test("scenario_is_edited_with_keys_and_pointer_and_exported", async () => {
   await linkctl("scenario", "check", file);
   const plan = await json("scenario", "run", file, "--dry-run");
   expect(plan.steps ?? plan.scenario?.steps).toBeGreaterThan(10);
-});
-
-test("certificate_fails_and_passes_with_its_reasons", async () => {
-  await linkctl("set", "profile", "transparent");
-  const page = await browser.open("#/certificate");
-  await page.getByRole("button", { name: "Mark: begin a run" }).click();
-  await page.waitForSelector("text=a run has begun");
-  await host.run("client", "ping", "-q", "-c", "20", "-i", "0.01", WAN_IP);
-  const limits = ["--max-lateness", "10s", "--max-stall", "10s"];
-  await page.getByLabel("most lateness, 99th percentile").fill("10 s");
-  await page.getByLabel("longest stall").fill("10 s");
-  await page.getByRole("button", { name: "Judge the run" }).click();
-  await page.waitForSelector('.verdict[data-holds="true"]');
-  expect((await certificate(...limits)).verdict ?? "pass").toMatch(/pass/i);
-  await picture(page, "certificate");
-  // The emulator stands still for longer than is allowed.
-  process.kill(pid("dataplane"), "SIGSTOP");
-  await new Promise((resolve) => setTimeout(resolve, 300));
-  process.kill(pid("dataplane"), "SIGCONT");
-  await page.getByLabel("longest stall").fill("100 ms");
-  await page.getByRole("button", { name: "Judge the run" }).click();
-  await page.waitForSelector('.verdict[data-holds="false"]');
-  expect(await page.locator(".verdict .result").innerText()).toContain("stall");
-  const failing = await certificate("--max-lateness", "10s", "--max-stall", "100ms");
-  for (const one of failing.criteria) {
-    const cell = await page.locator(`[data-criterion="${one.name}"] [data-value]`).getAttribute("data-value");
-    expect([one.name, Number(cell)]).toEqual([one.name, one.value]);
-  }
-  expect(await commandOf(page, "Verdict")).toContain("linkctl certificate --max-lateness 10s --max-stall 100ms");
-
-  // Another browser of the lab would show the same history. A mark by linkctl ends the run.
-  await linkctl("stats", "--mark");
-  await page.getByRole("button", { name: "Judge the run" }).click();
-  const { certificates: listed } = await api("Certificates/ListCertificates");
-  expect(listed[1].marked).toBe(true);
-  const rows = section(page, "History").locator("tbody tr");
-  await until("the history has the certificates of linkd", async () => (await rows.count()) === listed.length);
-  const expected = listed.map(({ certificate: { holds, criteria } }: Json) => [
-    holds ? "PASS" : "FAIL",
-    criteria.filter((one: Json) => !one.holds).map((one: Json) => one.text).join("; "),
-  ]);
-  expect(await rows.evaluateAll((all) => all.map((row) => [row.children[4]?.textContent, row.children[5]?.textContent]))).toEqual(expected);
-  expect(new Set(expected.map(([verdict]: string[]) => verdict))).toEqual(new Set(["PASS", "FAIL"]));
-});
-
-test("downloaded_capture_is_read_by_tshark", async () => {
-  await linkctl("set", "profile", "transparent");
-  await linkctl("set", "loss", "50%", "--direction", "forward");
-  const page = await browser.open("#/capture");
-  await page.getByLabel("duration").fill("2 s");
-  await page.getByRole("button", { name: "Start" }).click();
-  await host.run("client", "ping", "-q", "-c", "60", "-i", "0.01", "-W", "1", WAN_IP).catch(() => undefined);
-  await until("the capture has ended", async () => (await page.getByRole("button", { name: "Start" }).count()) > 0);
-  const status = page.locator("[data-copies]");
-  const [copies, dropped] = [Number(await status.getAttribute("data-copies")), Number(await status.getAttribute("data-dropped"))];
-  expect(dropped).toBeGreaterThan(5);
-  const saved = page.waitForEvent("download");
-  await page.getByRole("button", { name: "Download run.pcapng" }).click();
-  const file = join(directory, "run.pcapng");
-  await (await saved).saveAs(file);
-  const lines = (await shell(`tshark -r ${file} -T fields -e frame.interface_name -e frame.packet_id -e icmp.type -e frame.comment`)).trim().split("\n");
-  expect(lines.length).toBe(copies);
-  expect(lines.filter((line) => line.startsWith("forward-drop")).length).toBe(dropped);
-  expect(lines.filter((line) => line.includes("dropped: loss")).length).toBe(dropped);
-  expect(lines.filter((line) => line.includes("\t8\t") || line.includes("\t0\t")).length).toBeGreaterThan(60);
 });
 
 test("clients_and_links_are_defined", async () => {
@@ -593,15 +459,6 @@ test("first_paint_takes_less_than_a_second", async () => {
   console.log(`first contentful paint: ${times.map((ms) => ms.toFixed(0)).join(", ")} ms`);
   // The least of three, for this machine may be busy with something else.
   expect(Math.min(...times)).toBeLessThan(1_000);
-});
-
-test.runIf(LONG)("rain_fade_runs_to_its_end_and_every_step_is_shown", { timeout: 400_000 }, async () => {
-  const page = await browser.open("#/scenario");
-  await page.getByLabel("Open").selectOption("rain-fade");
-  await page.getByRole("button", { name: "Play rain-fade" }).click();
-  await page.waitForSelector('[data-phase="finished"]', { timeout: 330_000 });
-  const state = await json("scenario", "status");
-  expect(await page.locator("[data-phase]").getAttribute("data-steps")).toBe(String(state.steps_done));
 });
 
 test("pages_had_no_errors_and_broke_no_rule_of_the_policy", () => {
