@@ -236,6 +236,31 @@ lke_mbuf_free(struct rte_mbuf *mbuf)
 	rte_pktmbuf_free(mbuf);
 }
 
+uint8_t *
+lke_mbuf_prepend(struct rte_mbuf *mbuf, uint16_t len)
+{
+	return (uint8_t *)rte_pktmbuf_prepend(mbuf, len);
+}
+
+uint8_t *
+lke_mbuf_append(struct rte_mbuf *mbuf, uint16_t len)
+{
+	return mbuf->nb_segs == 1 ? (uint8_t *)rte_pktmbuf_append(mbuf, len) : NULL;
+}
+
+int
+lke_mbuf_place(struct rte_mbuf *mbuf, uint32_t offset, uint32_t len)
+{
+	if (mbuf->nb_segs != 1 || offset > mbuf->buf_len || len > mbuf->buf_len - offset)
+		return -1;
+	/* Without flags no driver reads the fields of offloads. */
+	mbuf->ol_flags = 0;
+	mbuf->data_off = (uint16_t)offset;
+	mbuf->data_len = (uint16_t)len;
+	mbuf->pkt_len = len;
+	return 0;
+}
+
 int
 lke_mbuf_refill(struct rte_mbuf *mbuf, const uint8_t *frame, size_t len)
 {

@@ -109,6 +109,13 @@ struct rte_mbuf *lke_mbuf_from_parts(struct rte_mempool *pool, const uint8_t *he
 /* Replaces the content of a received buffer by the frame and resets its metadata; -1 if it is a
  * chain, shared, or too small. */
 int lke_mbuf_refill(struct rte_mbuf *mbuf, const uint8_t *frame, size_t len);
+/* Adds bytes before the frame, or after it; NULL if the first segment has no room, or, after it, if the
+ * mbuf is a chain. */
+uint8_t *lke_mbuf_prepend(struct rte_mbuf *mbuf, uint16_t len);
+uint8_t *lke_mbuf_append(struct rte_mbuf *mbuf, uint16_t len);
+/* Makes a mbuf of one segment hold the len bytes at offset in its buffer, and clears the flags; -1 if
+ * it is a chain, or they are not within the buffer. */
+int lke_mbuf_place(struct rte_mbuf *mbuf, uint32_t offset, uint32_t len);
 /* Copies up to len bytes from the start of the frame; returns the number of bytes copied. */
 size_t lke_mbuf_copy_out(const struct rte_mbuf *mbuf, uint8_t *out, size_t len);
 /* Writes vlan_tci into the frame as an 802.1Q tag and clears the stripped flag. */

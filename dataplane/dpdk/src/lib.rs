@@ -46,7 +46,7 @@ pub use error::Error;
 pub use hugepages::{Hugepages, hugepages_reserved};
 pub use info::{Counters, Link, PortInfo};
 pub use interface::{Interface, Offload, disable_offloads, offloads};
-pub use mbuf::Mbuf;
+pub use mbuf::{Loan, Mbuf};
 pub use mempool::Mempool;
 pub use port::{Port, PortConfig};
 pub use queue::{RX_BURST, RxQueue, TxQueue, pause};

@@ -6,11 +6,27 @@
 //! exclude the frame check sequence. Fields are read in place at the offsets that the C compiler
 //! computed. Any thread, one at a time.
 
+use std::ffi::c_void;
 use std::fmt;
+use std::mem;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
 
 use dpdk_sys::rte_mbuf;
+
+/// A packet buffer that other code uses, as pointers.
+#[derive(Debug)]
+pub struct Loan {
+    /// The `rte_mbuf`.
+    pub handle: *mut c_void,
+    /// Start of the buffer.
+    pub buffer: *mut u8,
+    /// First byte of the frame in the buffer.
+    pub offset: u32,
+    /// Bytes of the frame.
+    pub length: u32,
+}
 
 /// An owned packet buffer. Drop returns it to its pool.
 #[repr(transparent)]
@@ -159,6 +175,76 @@ impl Mbuf {
     pub fn refill(&mut self, frame: &[u8]) -> bool {
         // SAFETY: the mbuf is owned alone; C only reads the slice.
         unsafe { dpdk_sys::lke_mbuf_refill(self.0.as_ptr(), frame.as_ptr(), frame.len()) == 0 }
+    }
+
+    /// Adds `length` bytes before the frame and returns them, with unspecified content. None if the
+    /// headroom is smaller.
+    #[inline]
+    pub fn prepend(&mut self, length: u16) -> Option<&mut [u8]> {
+        // SAFETY: the chain is valid and owned; only its first segment changes.
+        let bytes = unsafe { dpdk_sys::lke_mbuf_prepend(self.0.as_ptr(), length) };
+        let bytes = NonNull::new(bytes)?;
+        // SAFETY: `length` bytes of this buffer, owned alone; the borrow is exclusive.
+        Some(unsafe { slice::from_raw_parts_mut(bytes.as_ptr(), length.into()) })
+    }
+
+    /// Adds `length` bytes after the frame and returns them, with unspecified content. None if the
+    /// room is smaller, or the frame is in several segments.
+    #[inline]
+    pub fn append(&mut self, length: u16) -> Option<&mut [u8]> {
+        // SAFETY: the mbuf is valid and owned.
+        let bytes = unsafe { dpdk_sys::lke_mbuf_append(self.0.as_ptr(), length) };
+        let bytes = NonNull::new(bytes)?;
+        // SAFETY: as for `prepend`.
+        Some(unsafe { slice::from_raw_parts_mut(bytes.as_ptr(), length.into()) })
+    }
+
+    /// Keeps these bytes of the frame. Returns false without a change if they are not in it, or it is
+    /// in several segments.
+    #[inline]
+    #[must_use]
+    pub fn keep(&mut self, range: Range<usize>) -> bool {
+        if self.contiguous().is_none_or(|frame| frame.get(range.clone()).is_none()) {
+            return false;
+        }
+        // SAFETY: data_off is a u16.
+        let start =
+            unsafe { self.field::<u16>(dpdk_sys::LKE_MBUF_DATA_OFF) } as usize + range.start;
+        // SAFETY: the mbuf is valid and owned; the range is within its data.
+        unsafe { dpdk_sys::lke_mbuf_place(self.0.as_ptr(), start as u32, range.len() as u32) == 0 }
+    }
+
+    /// Gives a buffer of one segment to other code, as a raw packet. None (and the packet freed) for a
+    /// chain. The receiver passes the handle to [`from_loan`](Self::from_loan) or frees it.
+    #[inline]
+    #[must_use]
+    pub fn into_loan(self) -> Option<Loan> {
+        let length = self.contiguous()?.len() as u32;
+        // SAFETY: buf_addr is a pointer, data_off a u16.
+        let (buffer, offset) = unsafe {
+            (
+                self.field::<*mut u8>(dpdk_sys::LKE_MBUF_BUF_ADDR),
+                self.field::<u16>(dpdk_sys::LKE_MBUF_DATA_OFF).into(),
+            )
+        };
+        let handle = self.0.as_ptr().cast();
+        mem::forget(self);
+        Some(Loan { handle, buffer, offset, length })
+    }
+
+    /// Takes a buffer back that now holds `length` bytes at `offset`. None (and the packet freed) if
+    /// they are not within the buffer.
+    ///
+    /// # Safety
+    /// `handle` is that of a [`Loan`] that nothing else uses.
+    #[inline]
+    #[must_use]
+    pub unsafe fn from_loan(handle: NonNull<c_void>, offset: u32, length: u32) -> Option<Self> {
+        // SAFETY: as for the function.
+        let mbuf = unsafe { Self::from_raw(handle.cast()) };
+        // SAFETY: the mbuf is valid and owned; C checks the range.
+        let placed = unsafe { dpdk_sys::lke_mbuf_place(mbuf.0.as_ptr(), offset, length) == 0 };
+        placed.then_some(mbuf)
     }
 
     #[inline]
