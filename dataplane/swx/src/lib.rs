@@ -8,6 +8,7 @@
 //! Reference: `rte_swx_pipeline.h` and `rte_swx_ctl.h`, DPDK 22.11 to 25.11 (experimental API).
 #![allow(unsafe_code, reason = "the safe wrapper over the foreign-function interface")]
 
+mod compact;
 mod error;
 mod pipeline;
 mod spec;

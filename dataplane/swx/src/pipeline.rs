@@ -9,6 +9,7 @@ use std::ptr::{self, NonNull};
 
 use dpdk::Eal;
 
+use crate::compact::compact;
 use crate::error::{Error, check};
 use crate::spec::Spec;
 use crate::table::{Action, Argument, Entry, Field, Key, Match, Table};
@@ -46,7 +47,7 @@ impl<W: Wire> Pipeline<W> {
     /// # Errors
     /// [`Error`] if the specification is wrong or memory is short.
     pub fn build(eal: &Eal, spec: &str, wire: W) -> Result<Self, Error> {
-        let spec = Spec::parse(spec)?;
+        let spec = Spec::parse(&compact(spec)?)?;
         let ports = NonNull::from(Box::leak(Box::new(Ports::new(wire))));
         let mut pipeline = ptr::null_mut();
         // SAFETY: EAL runs and the result is writable; no name, any NUMA node.

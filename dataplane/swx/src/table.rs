@@ -104,6 +104,12 @@ impl Table {
         let mut mask = vec![0; end - first];
         for (field, &(value, under)) in self.fields.iter().zip(&key.fields) {
             let at = field.offset - first;
+            let most = u128::MAX.checked_shr(128 - field.bits).unwrap_or(0);
+            if value > most {
+                return Err(wrong(format!("{value:#x} has more than {} bits", field.bits)));
+            }
+            // A mask may be wider.
+            let under = under & most;
             for (out, number) in [(&mut bytes, value & under), (&mut mask, under)] {
                 let put = out.get_mut(at..at + field.bytes());
                 put.and_then(|put| write(put, number, field.is_network())).ok_or_else(|| {
