@@ -7,7 +7,7 @@ use p4runtime::Count;
 use proto::linkemu::v1 as pb;
 use serde_json::Value;
 use std::time::{Duration, Instant};
-use switch::fake::Fake;
+use p4server::Fake;
 use tokio::runtime::Runtime;
 
 /// A lab with a dataplane that reports a switch.

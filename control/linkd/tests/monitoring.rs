@@ -5,7 +5,7 @@
 //! tests are left out and report that, or fail where `CI=true`.
 
 use crate::exporter::{Exporter, LIMIT, Scraped, busy, get, plan};
-use ::switch::fake::Fake;
+use p4server::Fake;
 use p4runtime::Count;
 use proto::dataplane::v1 as dp;
 use serde_json::{Value, json};

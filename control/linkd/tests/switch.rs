@@ -2,7 +2,7 @@
 //! A P4 switch before the dataplane: what linkd has it do, and that nothing needs it.
 
 use crate::common::{Lab, rate};
-use ::switch::fake::Fake;
+use p4server::Fake;
 use fake::declared_switch;
 use p4runtime::{Count, P4Info, Session, Target};
 use proto::dataplane::v1 as dp;

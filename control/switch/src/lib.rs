@@ -11,7 +11,6 @@ mod accounts;
 mod bins;
 mod config;
 mod desired;
-pub mod fake;
 mod handle;
 mod hosts;
 mod model;

@@ -8,9 +8,9 @@ use crate::common::{
 };
 use emu::units::Direction::Forward;
 use p4runtime::Count;
+use p4server::{Fake, Wrong};
 use std::net::Ipv6Addr;
 use std::time::Duration;
-use switch::fake::{Fake, Wrong};
 use switch::{Client, Loss, Match, News, Offload, Phase, Program, Switch, Timing};
 
 #[tokio::test]

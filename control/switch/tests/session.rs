@@ -8,13 +8,13 @@ use crate::common::{
 use crate::common::{Told, counted, offload_by, session, stands, timing, until};
 use emu::units::Direction::{Forward, Return};
 use p4runtime::{Count, Entry};
+use p4server::Fake;
 use prost::Message as _;
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use switch::fake::Fake;
 use switch::{Ageing, Config, Loss, News, Offload, Phase, Program, Timing};
 
 #[tokio::test]

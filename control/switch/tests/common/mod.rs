@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A simulated switch and a session with it.
 
+use p4server::Fake;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use switch::fake::Fake;
 use switch::{
     Ageing, Client, Config, Loss, Match, News, Offload, Program, Sides, Stages, Switch, Target,
     Timing,

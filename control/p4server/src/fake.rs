@@ -1,37 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A P4Runtime server in this process, for tests: a switch without ports.
 //!
-//! It elects a primary, keeps a program, tables, counters and multicast groups like PI (the
-//! P4Runtime server of bmv2), and sends digests. It can restart, hang, refuse, and give invalid
-//! answers. It serves until it is dropped.
+//! It can restart, hang, refuse, and give invalid answers. It serves until it is dropped.
 
-mod device;
-mod service;
-
-pub use device::Wrong;
-
-use device::Device;
-use p4runtime::proto::p4::v1::p4_runtime_server::P4RuntimeServer;
-use p4runtime::{Count, Entry};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::device::{Device, Wrong};
+use crate::service::Server;
+use crate::target::Target;
+use p4runtime::{Change, Count, Entry, P4Info};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ops::Range;
+use std::sync::MutexGuard;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::Status;
+
+/// A target without ports: tests set its counters.
+#[derive(Debug, Default)]
+struct Memory {
+    counters: HashMap<(String, u64), Count>,
+    log: Vec<String>,
+}
+
+impl Target for Memory {
+    fn load(&mut self, _: &[u8], _: &P4Info) -> Result<(), Status> {
+        self.counters.clear();
+        self.log.push("push".into());
+        Ok(())
+    }
+
+    fn apply(&mut self, changes: &[Change]) -> Result<(), Status> {
+        for change in changes {
+            self.log.push(change.to_string());
+            if let Change::Count { counter, index, count } = change {
+                self.counters.insert((counter.clone(), *index), *count);
+            }
+        }
+        Ok(())
+    }
+
+    fn counts(&mut self, counter: &str, cells: Range<u64>) -> Result<Vec<Count>, Status> {
+        let of = |cell| self.counters.get(&(counter.to_owned(), cell)).copied().unwrap_or_default();
+        Ok(cells.map(of).collect())
+    }
+}
 
 #[derive(Debug)]
 pub struct Fake {
-    device: Arc<Mutex<Device>>,
+    server: Server<Memory>,
     address: SocketAddr,
-    server: JoinHandle<()>,
+    task: JoinHandle<()>,
 }
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        self.device().restart();
-        self.server.abort();
+        self.restart();
+        self.task.abort();
     }
 }
 
@@ -43,24 +68,21 @@ impl Fake {
     pub async fn start(number: u64) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
-        let device = Arc::new(Mutex::new(Device::new(number)));
-        let service = service::Service::new(Arc::clone(&device));
-        let server = tonic::transport::Server::builder()
-            .add_service(P4RuntimeServer::new(service).max_decoding_message_size(64 << 20))
-            .serve_with_incoming(TcpListenerStream::new(listener));
-        let server = tokio::spawn(async {
-            if let Err(error) = server.await {
+        let server = Server::new(Device::new(number, Memory::default()));
+        let serving = server.clone().serve(listener);
+        let task = tokio::spawn(async {
+            if let Err(error) = serving.await {
                 tracing::error!("the tests' switch ends: {error}");
             }
         });
-        Ok(Self { device, address, server })
+        Ok(Self { server, address, task })
     }
 
-    fn device(&self) -> MutexGuard<'_, Device> {
-        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    fn device(&self) -> MutexGuard<'_, Device<Memory>> {
+        self.server.device()
     }
 
-    /// For [`crate::Config::address`].
+    /// As a URL.
     #[must_use]
     pub fn address(&self) -> String {
         format!("http://{}", self.address)
@@ -68,7 +90,7 @@ impl Fake {
 
     /// Ends all sessions and clears all state.
     pub fn restart(&self) {
-        self.device().restart();
+        self.device().restart(Memory::default());
     }
 
     /// Makes the switch unreachable: calls fail and sessions end.
@@ -78,32 +100,32 @@ impl Fake {
 
     /// Makes calls hang until `hang` is false again.
     pub fn hang(&self, hang: bool) {
-        self.device().hang = hang;
+        self.device().faults.hangs = hang;
     }
 
     /// Rejects changes of this table; `None`: of no table.
     pub fn refuse(&self, table: Option<&str>) {
-        self.device().refuse = table.map(Into::into);
+        self.device().faults.refuses = table.map(Into::into);
     }
 
     /// Refuses writes of the primary without reporting another primary.
     pub fn deny(&self, deny: bool) {
-        self.device().deny = deny;
+        self.device().faults.denies = deny;
     }
 
     /// Gives invalid answers to reads.
     pub fn answer(&self, wrong: Option<Wrong>) {
-        self.device().wrong = wrong;
+        self.device().faults.answers = wrong;
     }
 
     /// All changes in order, one per line: `insert linkemu.ports[…] -> …`.
     #[must_use]
     pub fn log(&self) -> Vec<String> {
-        self.device().log.clone()
+        self.device().target.log.clone()
     }
 
     pub fn clear_log(&self) {
-        self.device().log.clear();
+        self.device().target.log.clear();
     }
 
     #[must_use]
@@ -124,13 +146,16 @@ impl Fake {
     }
 
     pub fn count(&self, counter: &str, index: u64, count: Count) {
-        self.device().count(counter, index, count);
+        let mut device = self.device();
+        let cell = device.target.counters.entry((counter.into(), index)).or_default();
+        cell.packets += count.packets;
+        cell.bytes += count.bytes;
     }
 
     #[must_use]
     pub fn counted(&self, counter: &str, index: u64) -> Count {
         let device = self.device();
-        device.counters.get(&(counter.into(), index)).copied().unwrap_or_default()
+        device.target.counters.get(&(counter.into(), index)).copied().unwrap_or_default()
     }
 
     /// Sends a digest to the primary. Returns false if there is no primary.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4Runtime calls of the simulated switch.
+//! The P4Runtime calls.
 
-use super::device::{Device, WAITING, Wrong};
-use p4::p4_runtime_server::P4Runtime;
+use crate::device::{Device, WAITING, Wrong};
+use crate::target::Target;
+use p4::p4_runtime_server::{P4Runtime, P4RuntimeServer};
 use p4::stream_message_request::Update as Request;
 use p4runtime::proto::google::rpc;
 use p4runtime::proto::p4::v1 as p4;
@@ -10,34 +11,61 @@ use prost::Message;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Code, Response, Status, Streaming};
 
 /// Interval between checks for the end of a hang.
 const LOOK: Duration = Duration::from_millis(5);
+/// Largest request: a program, bytes.
+const LARGEST: usize = 64 << 20;
 /// Entities per message of an endless answer.
 const CHUNK: usize = 10_000;
 
+/// Serves a device to its controllers. Clones serve the same one.
 #[derive(Debug)]
-pub struct Service {
-    device: Arc<Mutex<Device>>,
+pub struct Server<T> {
+    device: Arc<Mutex<Device<T>>>,
+}
+
+impl<T> Clone for Server<T> {
+    fn clone(&self) -> Self {
+        Self { device: Arc::clone(&self.device) }
+    }
 }
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-impl Service {
-    pub fn new(device: Arc<Mutex<Device>>) -> Self {
-        Self { device }
+impl<T: Target> Server<T> {
+    #[must_use]
+    pub fn new(device: Device<T>) -> Self {
+        Self { device: Arc::new(Mutex::new(device)) }
+    }
+
+    /// The device, while no call is handled.
+    pub fn device(&self) -> MutexGuard<'_, Device<T>> {
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves on a listener until it fails.
+    ///
+    /// # Errors
+    /// From the transport.
+    pub async fn serve(self, listener: TcpListener) -> Result<(), tonic::transport::Error> {
+        tonic::transport::Server::builder()
+            .add_service(P4RuntimeServer::new(self).max_decoding_message_size(LARGEST))
+            .serve_with_incoming(TcpListenerStream::new(listener))
+            .await
     }
 
     /// Waits while the switch hangs.
-    async fn speak(&self) -> MutexGuard<'_, Device> {
+    async fn speak(&self) -> MutexGuard<'_, Device<T>> {
         loop {
             {
-                let device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
-                if !device.hang {
+                let device = self.device();
+                if !device.faults.hangs {
                     return device;
                 }
             }
@@ -47,7 +75,7 @@ impl Service {
 }
 
 #[tonic::async_trait]
-impl P4Runtime for Service {
+impl<T: Target> P4Runtime for Server<T> {
     async fn write(
         &self,
         request: tonic::Request<p4::WriteRequest>,
@@ -77,7 +105,7 @@ impl P4Runtime for Service {
         let (entities, endless) = {
             let mut device = self.speak().await;
             let device = device.at(request.device_id)?;
-            (device.read(&request)?, device.wrong == Some(Wrong::Endless))
+            (device.read(&request)?, device.faults.answers == Some(Wrong::Endless))
         };
         if endless {
             let entities = vec![p4::Entity::default(); CHUNK];
@@ -126,15 +154,15 @@ impl P4Runtime for Service {
         // Only the device's sender keeps the stream open, so a restart ends it.
         let open = sender.downgrade();
         drop(sender);
-        let device = Arc::clone(&self.device);
+        let server = self.clone();
         tokio::spawn(async move {
             while let Ok(Some(message)) = requests.message().await {
                 if let Some(Request::DigestAck(_)) = message.update {
-                    device.lock().unwrap_or_else(PoisonError::into_inner).acknowledged += 1;
+                    server.device().acknowledged += 1;
                 }
             }
             if open.upgrade().is_some() {
-                device.lock().unwrap_or_else(PoisonError::into_inner).leave(connection);
+                server.device().leave(connection);
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))

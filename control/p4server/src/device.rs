@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State of the simulated switch, and its changes.
+//! State of the switch for its controllers, and its changes.
+//!
+//! Invariant: entries and groups are those that the target has.
 
 use p4::entity::Entity as Kind;
 use p4::p4_data::Data;
@@ -10,10 +12,12 @@ use p4::update::Type;
 use p4runtime::entry::Key;
 use p4runtime::proto::google::rpc;
 use p4runtime::proto::p4::v1 as p4;
-use p4runtime::{Count, Entry, P4Info, bits};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use p4runtime::{Change, Count, Entry, P4Info, bits};
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
+
+use crate::target::Target;
 
 /// Maximum number of queued messages to a controller.
 pub const WAITING: usize = 64;
@@ -40,26 +44,42 @@ struct Controller {
     sender: Sender,
 }
 
-#[derive(Debug, Default)]
-pub struct Device {
+/// How a server misbehaves.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// Calls do not return.
+    pub hangs: bool,
+    /// Calls fail as if there was no server.
+    pub is_down: bool,
+    /// Changes of this table are refused.
+    pub refuses: Option<String>,
+    /// Writes of the primary are refused.
+    pub denies: bool,
+    pub answers: Option<Wrong>,
+}
+
+/// A switch as its controllers see it.
+#[derive(Debug)]
+pub struct Device<T> {
     number: u64,
     info: Option<P4Info>,
     cookie: Option<p4::forwarding_pipeline_config::Cookie>,
-    pub entries: BTreeMap<Key, Entry>,
-    pub counters: HashMap<(String, u64), Count>,
-    pub groups: BTreeMap<u32, BTreeSet<u32>>,
+    pub(crate) entries: BTreeMap<Key, Entry>,
+    pub(crate) groups: BTreeMap<u32, BTreeSet<u32>>,
     digests: Option<p4::DigestEntry>,
     lists: u64,
-    pub acknowledged: u64,
-    pub pushes: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) pushes: u64,
     controllers: BTreeMap<u64, Controller>,
     connections: u64,
-    pub log: Vec<String>,
-    pub hang: bool,
-    is_down: bool,
-    pub refuse: Option<String>,
-    pub deny: bool,
-    pub wrong: Option<Wrong>,
+    pub faults: Faults,
+    pub target: T,
+}
+
+/// What was before a change.
+enum Undo {
+    Entry(Key, Option<Entry>),
+    Group(u32, Option<BTreeSet<u32>>),
 }
 
 fn number(id: Option<p4::Uint128>) -> u128 {
@@ -67,24 +87,48 @@ fn number(id: Option<p4::Uint128>) -> u128 {
     u128::from(id.high) << 64 | u128::from(id.low)
 }
 
-impl Device {
-    pub fn new(number: u64) -> Self {
-        Self { number, ..Self::default() }
+impl<T: Target> Device<T> {
+    /// `number`: the P4Runtime device id.
+    pub const fn new(number: u64, target: T) -> Self {
+        Self {
+            number,
+            info: None,
+            cookie: None,
+            entries: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            digests: None,
+            lists: 0,
+            acknowledged: 0,
+            pushes: 0,
+            controllers: BTreeMap::new(),
+            connections: 0,
+            faults: Faults {
+                hangs: false,
+                is_down: false,
+                refuses: None,
+                denies: false,
+                answers: None,
+            },
+            target,
+        }
     }
 
-    pub fn restart(&mut self) {
-        let Self { number, is_down, hang, pushes, connections, .. } = *self;
-        *self = Self { number, is_down, hang, pushes, connections, ..Self::default() };
+    /// Forgets the program and all controllers, as a new process does.
+    pub(crate) fn restart(&mut self, target: T) {
+        let Self { number, pushes, connections, .. } = *self;
+        let Faults { is_down, hangs, .. } = self.faults;
+        let faults = Faults { is_down, hangs, ..Faults::default() };
+        *self = Self { pushes, connections, faults, ..Self::new(number, target) };
     }
 
-    pub fn down(&mut self, down: bool) {
-        self.is_down = down;
+    pub(crate) fn down(&mut self, down: bool) {
+        self.faults.is_down = down;
         self.controllers.clear();
     }
 
     /// Fails unless the device id is this one.
-    pub fn at(&mut self, number: u64) -> Result<&mut Self, Status> {
-        if self.is_down {
+    pub(crate) fn at(&mut self, number: u64) -> Result<&mut Self, Status> {
+        if self.faults.is_down {
             return Err(Status::unavailable("down"));
         }
         if self.number == number { Ok(self) } else { Err(Status::not_found("no such device")) }
@@ -101,12 +145,12 @@ impl Device {
 
     fn permit(&self, election: Option<p4::Uint128>) -> Result<(), Status> {
         let primary = self.primary().is_some_and(|one| one.election == number(election));
-        let primary = primary && !self.deny;
+        let primary = primary && !self.faults.denies;
         if primary { Ok(()) } else { Err(Status::permission_denied("Not primary")) }
     }
 
     /// A controller takes part in the election. Returns its connection id.
-    pub fn join(
+    pub(crate) fn join(
         &mut self,
         update: &p4::MasterArbitrationUpdate,
         sender: Sender,
@@ -122,11 +166,11 @@ impl Device {
         Ok(self.connections)
     }
 
-    pub fn controllers(&self) -> usize {
+    pub(crate) fn controllers(&self) -> usize {
         self.controllers.len()
     }
 
-    pub fn leave(&mut self, connection: u64) {
+    pub(crate) fn leave(&mut self, connection: u64) {
         let before = self.primary().map(|one| one.election);
         self.controllers.remove(&connection);
         if self.primary().map(|one| one.election) != before {
@@ -158,6 +202,7 @@ impl Device {
         }
     }
 
+    /// Sends a digest to the primary. Returns false if there is none, or digests are not enabled.
     pub fn digest(&mut self, row: &[u128]) -> bool {
         self.lists += 1;
         let (Some(primary), Some(config)) = (self.primary(), &self.digests) else {
@@ -174,32 +219,28 @@ impl Device {
         true
     }
 
-    pub fn count(&mut self, counter: &str, index: u64, count: Count) {
-        let cell = self.counters.entry((counter.into(), index)).or_default();
-        cell.packets += count.packets;
-        cell.bytes += count.bytes;
-    }
-
     /// # Errors
     /// If the program is invalid, or the caller is not the primary.
-    pub fn push(&mut self, request: p4::SetForwardingPipelineConfigRequest) -> Result<(), Status> {
+    pub(crate) fn push(
+        &mut self,
+        request: p4::SetForwardingPipelineConfigRequest,
+    ) -> Result<(), Status> {
         self.permit(request.election_id)?;
         let config = request.config.unwrap_or_default();
         let info = P4Info::decode(&config.p4info);
         let info = info.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        self.target.load(&config.p4_device_config, &info)?;
         (self.info, self.cookie) = (Some(info), config.cookie);
         self.entries.clear();
-        self.counters.clear();
         self.groups.clear();
         self.digests = None;
         self.pushes += 1;
-        self.log.push("push".into());
         Ok(())
     }
 
     /// # Errors
     /// If there is no program.
-    pub fn config(&self) -> Result<p4::ForwardingPipelineConfig, Status> {
+    pub(crate) fn config(&self) -> Result<p4::ForwardingPipelineConfig, Status> {
         self.program()?;
         Ok(p4::ForwardingPipelineConfig { cookie: self.cookie, ..Default::default() })
     }
@@ -208,88 +249,73 @@ impl Device {
     ///
     /// # Errors
     /// If no update was tried.
-    pub fn write(&mut self, request: p4::WriteRequest) -> Result<Vec<p4::Error>, Status> {
+    pub(crate) fn write(&mut self, request: p4::WriteRequest) -> Result<Vec<p4::Error>, Status> {
         self.permit(request.election_id)?;
         let info = self.program()?.clone();
-        let done = request.updates.into_iter().map(|update| {
-            let (code, message) = match self.update(&info, update) {
+        let (mut changes, mut undo) = (Vec::new(), Vec::new());
+        let updates = request.updates.into_iter();
+        let mut results: Vec<_> = updates
+            .map(|update| {
+                let change = self.update(&info, update, &mut undo)?;
+                changes.extend(change);
+                Ok(())
+            })
+            .collect();
+        if let Err(status) = self.target.apply(&changes) {
+            while let Some(undo) = undo.pop() {
+                self.undo(undo);
+            }
+            results.iter_mut().filter(|r| r.is_ok()).for_each(|r| *r = Err(status.clone()));
+        }
+        let error = |result: Result<(), Status>| {
+            let (code, message) = match result {
                 Ok(()) => (Code::Ok, String::new()),
                 Err(status) => (status.code(), status.message().into()),
             };
             p4::Error { canonical_code: code.into(), message, ..Default::default() }
-        });
-        Ok(done.collect())
+        };
+        Ok(results.into_iter().map(error).collect())
     }
 
-    fn update(&mut self, info: &P4Info, update: p4::Update) -> Result<(), Status> {
-        let invalid = |what: &dyn std::fmt::Display| Status::invalid_argument(what.to_string());
+    fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Entry(key, Some(entry)) => drop(self.entries.insert(key, entry)),
+            Undo::Entry(key, None) => drop(self.entries.remove(&key)),
+            Undo::Group(group, Some(ports)) => drop(self.groups.insert(group, ports)),
+            Undo::Group(group, None) => drop(self.groups.remove(&group)),
+        }
+    }
+
+    /// Checks an update and makes it here. Returns the target's part of it.
+    fn update(
+        &mut self,
+        info: &P4Info,
+        update: p4::Update,
+        undo: &mut Vec<Undo>,
+    ) -> Result<Option<Change>, Status> {
         let r#type = update.r#type();
         match update.entity.and_then(|entity| entity.entity) {
-            Some(Kind::TableEntry(entry)) => {
-                let key = Key::decode(info, &entry).map_err(|e| invalid(&e))?;
-                if self.refuse.as_ref() == Some(&key.table) {
-                    return Err(Status::resource_exhausted("Table is full"));
-                }
-                if r#type == Type::Delete {
-                    self.log.push(format!("delete {key}"));
-                    let gone = self.entries.remove(&key).map(drop);
-                    return gone.ok_or_else(|| Status::not_found("Cannot find match entry"));
-                }
-                let entry = Entry::decode(info, &entry).map_err(|e| invalid(&e))?;
-                let exists = self.entries.contains_key(&key);
-                let word = match (r#type, exists) {
-                    (Type::Insert, false) => "insert",
-                    (Type::Modify, true) => "modify",
-                    (Type::Insert, true) => {
-                        return Err(Status::already_exists("Match entry exists"));
-                    }
-                    _ => return Err(Status::not_found("Cannot find match entry")),
-                };
-                let table = info.table(&key.table).map_err(|e| invalid(&e))?;
-                let there = self.entries.keys().filter(|other| other.table == key.table).count();
-                if !exists && there as u64 >= table.size {
-                    return Err(Status::resource_exhausted("Table is full"));
-                }
-                self.log.push(format!("{word} {entry}"));
-                self.entries.insert(key, entry);
-                Ok(())
-            }
+            Some(Kind::TableEntry(entry)) => self.entry(info, r#type, &entry, undo).map(Some),
             Some(Kind::CounterEntry(entry)) => {
-                let name = self.counter(entry.counter_id)?;
+                let counter = self.counter(entry.counter_id)?;
                 let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
                 let index = entry.index.ok_or_else(|| Status::unimplemented("wildcard write"))?;
+                let index = unsigned(index.index);
+                if index >= info.counter(&counter).map_err(|e| invalid(&e))?.size {
+                    return Err(Status::out_of_range("no such cell"));
+                }
                 let data = entry.data.unwrap_or_default();
                 let count = Count {
                     packets: unsigned(data.packet_count),
                     bytes: unsigned(data.byte_count),
                 };
-                self.log.push(format!("set {name}[{}]", index.index));
-                self.counters.insert((name, unsigned(index.index)), count);
-                Ok(())
+                Ok(Some(Change::Count { counter, index, count }))
             }
             Some(Kind::PacketReplicationEngineEntry(entry)) => {
                 let Some(Replication::MulticastGroupEntry(group)) = entry.r#type else {
                     return Err(Status::unimplemented("no such replication"));
                 };
-                let id = group.multicast_group_id;
-                match (r#type, self.groups.contains_key(&id)) {
-                    (Type::Insert, true) => return Err(Status::already_exists("group exists")),
-                    (Type::Modify | Type::Delete, false) => {
-                        return Err(Status::not_found("no such group"));
-                    }
-                    _ => {}
-                }
-                let port = |replica: p4::Replica| match replica.port_kind {
-                    Some(PortKind::EgressPort(port)) => port,
-                    _ => 0,
-                };
-                self.log.push(format!("group {id}"));
-                if r#type == Type::Delete {
-                    self.groups.remove(&id);
-                } else {
-                    self.groups.insert(id, group.replicas.into_iter().map(port).collect());
-                }
-                Ok(())
+                self.group(r#type, group, undo).map(Some)
             }
             Some(Kind::DigestEntry(entry)) => {
                 match (r#type, self.digests.is_some()) {
@@ -298,10 +324,74 @@ impl Device {
                     _ => {}
                 }
                 self.digests = Some(entry);
-                Ok(())
+                Ok(None)
             }
             None => Err(Status::invalid_argument("no entity")),
         }
+    }
+
+    fn entry(
+        &mut self,
+        info: &P4Info,
+        r#type: Type,
+        entry: &p4::TableEntry,
+        undo: &mut Vec<Undo>,
+    ) -> Result<Change, Status> {
+        let key = Key::decode(info, entry).map_err(|e| invalid(&e))?;
+        if self.faults.refuses.as_ref() == Some(&key.table) {
+            return Err(Status::resource_exhausted("Table is full"));
+        }
+        if r#type == Type::Delete {
+            let gone = self.entries.remove(&key);
+            let gone = gone.ok_or_else(|| Status::not_found("Cannot find match entry"))?;
+            undo.push(Undo::Entry(key.clone(), Some(gone)));
+            return Ok(Change::Delete(key));
+        }
+        let entry = Entry::decode(info, entry).map_err(|e| invalid(&e))?;
+        let change = match (r#type, self.entries.contains_key(&key)) {
+            (Type::Insert, false) => {
+                let table = info.table(&key.table).map_err(|e| invalid(&e))?;
+                let there = self.entries.keys().filter(|other| other.table == key.table).count();
+                if there as u64 >= table.size {
+                    return Err(Status::resource_exhausted("Table is full"));
+                }
+                Change::Insert(entry.clone())
+            }
+            (Type::Modify, true) => Change::Modify(entry.clone()),
+            (Type::Insert, true) => return Err(Status::already_exists("Match entry exists")),
+            _ => return Err(Status::not_found("Cannot find match entry")),
+        };
+        let before = self.entries.insert(key.clone(), entry);
+        undo.push(Undo::Entry(key, before));
+        Ok(change)
+    }
+
+    fn group(
+        &mut self,
+        r#type: Type,
+        entry: p4::MulticastGroupEntry,
+        undo: &mut Vec<Undo>,
+    ) -> Result<Change, Status> {
+        let group = entry.multicast_group_id;
+        let exists = self.groups.contains_key(&group);
+        match (r#type, exists) {
+            (Type::Insert, true) => return Err(Status::already_exists("group exists")),
+            (Type::Modify | Type::Delete, false) => {
+                return Err(Status::not_found("no such group"));
+            }
+            _ => {}
+        }
+        if r#type == Type::Delete {
+            undo.push(Undo::Group(group, self.groups.remove(&group)));
+            return Ok(Change::DeleteGroup(group));
+        }
+        let port = |replica: p4::Replica| match replica.port_kind {
+            Some(PortKind::EgressPort(port)) => port,
+            _ => 0,
+        };
+        let ports: BTreeSet<u32> = entry.replicas.into_iter().map(port).collect();
+        undo.push(Undo::Group(group, self.groups.insert(group, ports.clone())));
+        Ok(Change::Group { exists, group, ports })
     }
 
     fn counter(&self, id: u32) -> Result<String, Status> {
@@ -312,18 +402,22 @@ impl Device {
 
     /// # Errors
     /// If the object does not exist.
-    pub fn read(&self, request: &p4::ReadRequest) -> Result<Vec<p4::Entity>, Status> {
-        let info = self.program()?;
+    pub(crate) fn read(&mut self, request: &p4::ReadRequest) -> Result<Vec<p4::Entity>, Status> {
+        let info = self.program()?.clone();
         let mut answer = Vec::new();
         for entity in request.entities.iter().filter_map(|entity| entity.entity.as_ref()) {
-            self.read_one(info, entity, &mut answer)?;
+            self.read_one(&info, entity, &mut answer)?;
         }
         self.spoil(&mut answer);
         Ok(answer.into_iter().map(|kind| p4::Entity { entity: Some(kind) }).collect())
     }
 
-    fn read_one(&self, info: &P4Info, asked: &Kind, answer: &mut Vec<Kind>) -> Result<(), Status> {
-        let invalid = |what: &dyn std::fmt::Display| Status::invalid_argument(what.to_string());
+    fn read_one(
+        &mut self,
+        info: &P4Info,
+        asked: &Kind,
+        answer: &mut Vec<Kind>,
+    ) -> Result<(), Status> {
         match asked {
             Kind::TableEntry(asked) => {
                 let name = &info.table_of(asked.table_id).map_err(|e| invalid(&e))?.name;
@@ -333,15 +427,14 @@ impl Device {
             }
             Kind::CounterEntry(asked) => {
                 let name = self.counter(asked.counter_id)?;
-                let size = info.counter(&name).map_err(|e| invalid(&e))?.size as i64;
-                let cells = match asked.index {
-                    Some(p4::Index { index }) if (0..size).contains(&index) => index..index + 1,
+                let size = info.counter(&name).map_err(|e| invalid(&e))?.size;
+                let index = asked.index.map(|asked| u64::try_from(asked.index).unwrap_or(u64::MAX));
+                let cells = match index {
+                    Some(index) if index < size => index..index + 1,
                     Some(_) => return Err(Status::out_of_range("no such cell")),
                     None => 0..size,
                 };
-                for index in cells {
-                    let cell = (name.clone(), u64::try_from(index).unwrap_or(0));
-                    let count = self.counters.get(&cell).copied().unwrap_or_default();
+                for (index, count) in cells.clone().zip(self.target.counts(&name, cells)?) {
                     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
                     let data = p4::CounterData {
                         byte_count: signed(count.bytes),
@@ -349,7 +442,7 @@ impl Device {
                     };
                     answer.push(Kind::CounterEntry(p4::CounterEntry {
                         counter_id: asked.counter_id,
-                        index: Some(p4::Index { index }),
+                        index: Some(p4::Index { index: signed(index) }),
                         data: Some(data),
                     }));
                 }
@@ -379,11 +472,11 @@ impl Device {
 
     /// Replaces the answer by an invalid one.
     fn spoil(&self, answer: &mut Vec<Kind>) {
-        if self.wrong == Some(Wrong::Missing) {
+        if self.faults.answers == Some(Wrong::Missing) {
             answer.pop();
         }
         for kind in answer {
-            match (self.wrong, kind) {
+            match (self.faults.answers, kind) {
                 (Some(Wrong::UnknownTable), Kind::TableEntry(entry)) => entry.table_id = 1,
                 (Some(Wrong::CutBytes), Kind::TableEntry(entry)) => entry.r#match.clear(),
                 (Some(Wrong::Negative), Kind::CounterEntry(entry)) => {
@@ -393,6 +486,10 @@ impl Device {
             }
         }
     }
+}
+
+fn invalid(what: &dyn std::fmt::Display) -> Status {
+    Status::invalid_argument(what.to_string())
 }
 
 impl Controller {
