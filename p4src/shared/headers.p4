@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Headers, and the metadata of a frame in the pipeline.
+//
+// An architecture whose parser does not detect the end of a frame defines these three by the length.
+// Elsewhere a truncated header is not valid.
 
 #ifndef LINKEMU_HEADERS
 #define LINKEMU_HEADERS
 
 #include "constants.p4"
+
+#ifndef IS_CUT
+// The frame is shorter than an Ethernet header.
+#define IS_CUT(H, M) (!H.outer.isValid() && !H.ethernet.isValid())
+// There is no shim, or it is truncated.
+#define HAS_NO_SHIM(H, M) !H.shim.isValid()
+// There is an Ethernet header behind the shim, or without one.
+#define HAS_FRAME(H, M) H.ethernet.isValid()
+#endif
 
 header ethernet_h {
     bit<48> destination;
@@ -63,6 +75,10 @@ header ipv6_h {
 }
 
 struct headers_t {
+#ifdef PORT_HEADER
+    // Exchanged with the ports of the switch, before each frame.
+    PORT_HEADER
+#endif
     // Added by the switch before a host's frame.
     ethernet_h wrap;
     shim_h wrap_shim;
@@ -85,6 +101,9 @@ struct learn_t {
 }
 
 struct meta_t {
+#ifdef PORT_META
+    PORT_META
+#endif
     // Set by the architecture: port, time of arrival, and two random words of 32 bits.
     bit<9> port;
     bit<48> now;

@@ -5,12 +5,16 @@
 // depend on the current state and on separate random words.
 //
 // Probabilities are in units of 2^-32. An event happens if its probability minus a random word,
-// saturating at 0, is not 0. (Tofino cannot compare two fields.)
+// saturating at 0, is not 0: EXCESS. (Tofino cannot compare two fields.)
 
 #ifndef LINKEMU_LOSS
 #define LINKEMU_LOSS
 
 #include "headers.p4"
+
+#ifndef EXCESS
+#define EXCESS(A, B) A |-| B
+#endif
 
 control Loss(inout headers_t h, inout meta_t m) {
     Draw() draw;
@@ -19,7 +23,7 @@ control Loss(inout headers_t h, inout meta_t m) {
     // Independent loss.
     @name(".linkemu.independent")
     action independent(bit<32> p) {
-        m.lost_in_good = p |-| m.draw_loss;
+        m.lost_in_good = EXCESS(p, m.draw_loss);
     }
 
     // Loss by the state of this client and direction.
@@ -27,10 +31,10 @@ control Loss(inout headers_t h, inout meta_t m) {
     action gilbert_elliott(
             bit<32> to_bad, bit<32> to_good, bit<32> loss_in_bad, bit<32> loss_in_good) {
         m.chained = 1;
-        m.worsens = to_bad |-| m.draw_move;
-        m.betters = to_good |-| m.draw_move;
-        m.lost_in_bad = loss_in_bad |-| m.draw_loss;
-        m.lost_in_good = loss_in_good |-| m.draw_loss;
+        m.worsens = EXCESS(to_bad, m.draw_move);
+        m.betters = EXCESS(to_good, m.draw_move);
+        m.lost_in_bad = EXCESS(loss_in_bad, m.draw_loss);
+        m.lost_in_good = EXCESS(loss_in_good, m.draw_loss);
     }
 
     // Unknown number: the frame is delivered and counted.

@@ -16,6 +16,9 @@
 
 parser Frame(packet_in packet, out headers_t h, inout meta_t m) {
     state start {
+#ifdef PORT_HEADER
+        packet.extract(h.port);
+#endif
         m.kind = KIND_OTHER;
         m.bypasses = 0;
         m.vlan = 0;

@@ -189,7 +189,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
                     // A forged shim, or another experiment: not IP, like all unknown types.
                     m.source = h.outer.source;
                     m.client = CLIENT_BYPASS;
-                } else if (h.ethernet.isValid()) {
+                } else if (HAS_FRAME(h, m)) {
                     m.source = h.ethernet.source;
                     classify.apply(h, m);
                 } else {
@@ -197,13 +197,13 @@ control Linkemu(inout headers_t h, inout meta_t m) {
                 }
             }
             from_box: {
-                if (!h.outer.isValid() && !h.ethernet.isValid()) {
+                if (IS_CUT(h, m)) {
                     refuse(DROP_CUT);
-                } else if (!h.shim.isValid() || h.shim.version != SHIM_VERSION) {
+                } else if (HAS_NO_SHIM(h, m) || h.shim.version != SHIM_VERSION) {
                     refuse(DROP_NO_SHIM);
                 } else if (m.is_turned == 1) {
                     refuse(DROP_WRONG_DIRECTION);
-                } else if (!h.ethernet.isValid()) {
+                } else if (!HAS_FRAME(h, m)) {
                     refuse(DROP_CUT);
                 } else {
                     m.is_returned = 1;
@@ -245,7 +245,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
             m.fate = FATE_RECEIVED;
         }
         if (m.is_refused == 1) {
-            port_drops.count(m.port ++ m.reason);
+            COUNT_BYTES(port_drops, m.port ++ m.reason, m);
         } else {
             fates.apply(m);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The compiled program matches the sources.
+//! The compiled programs match the sources.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,21 +10,57 @@ use std::{env, fs, io};
 
 use sha2::{Digest, Sha256};
 
-const KEPT: &str = "compiled/bmv2";
-const MADE: [&str; 3] = ["linkemu.json", "linkemu.p4info.bin", "linkemu.p4info.txtpb"];
-const REMEDY: &str = "run p4src/compile.sh P4C p4src/compiled/bmv2, and commit what it makes";
+/// A compiled form in the repository.
+struct Form {
+    /// The target, below `compiled/`.
+    target: &'static str,
+    /// Folder of its sources.
+    architecture: &'static str,
+    made: [&'static str; 3],
+    compiler: &'static str,
+    /// Names another compiler.
+    variable: &'static str,
+}
+
+const P4INFO: [&str; 2] = ["linkemu.p4info.bin", "linkemu.p4info.txtpb"];
+const FORMS: [Form; 2] = [
+    Form {
+        target: "bmv2",
+        architecture: "v1model",
+        made: ["linkemu.json", P4INFO[0], P4INFO[1]],
+        compiler: "p4c-bm2-ss",
+        variable: "LINKEMU_P4C",
+    },
+    Form {
+        target: "dpdk",
+        architecture: "pna",
+        made: ["linkemu.spec", P4INFO[0], P4INFO[1]],
+        compiler: "p4c-dpdk",
+        variable: "LINKEMU_P4C_DPDK",
+    },
+];
+const REMEDY: &str = "run p4src/compile.sh P4C p4src/compiled/bmv2 with p4c-bm2-ss, and the same with \
+                      p4c-dpdk and p4src/compiled/dpdk, and commit what they make";
 
 fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn sources() -> String {
-    fs::read_to_string(here().join(KEPT).join("SOURCES")).unwrap()
-}
+impl Form {
+    fn folder(&self) -> PathBuf {
+        here().join("compiled").join(self.target)
+    }
 
-/// The compiler version in `SOURCES`.
-fn compiler(sources: &str) -> &str {
-    sources.lines().find_map(|l| l.strip_prefix("# p4c-bm2-ss ")).unwrap()
+    fn sources(&self) -> String {
+        fs::read_to_string(self.folder().join("SOURCES")).unwrap()
+    }
+
+    /// The compiler version in `SOURCES`.
+    fn version(&self) -> String {
+        let start = format!("# {} ", self.compiler);
+        let sources = self.sources();
+        sources.lines().find_map(|l| l.strip_prefix(&start)).unwrap().to_owned()
+    }
 }
 
 /// Files and hashes of all lines.
@@ -46,22 +82,25 @@ fn loud(why: &str) {
 
 #[test]
 fn compiled_program_matches_the_sources() {
-    for (file, expected) in listed(&sources()) {
+    for (file, expected) in FORMS.iter().flat_map(|form| listed(&form.sources())) {
         assert_eq!(hash(&here().join(&file)), expected, "{file} is another one: {REMEDY}");
     }
 }
 
 #[test]
 fn every_source_and_every_artifact_is_listed() {
-    let mut expected: BTreeSet<String> = MADE.iter().map(|m| format!("{KEPT}/{m}")).collect();
-    for folder in ["shared", "v1model"] {
-        for entry in fs::read_dir(here().join(folder)).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            expected.insert(format!("{folder}/{name}"));
+    for form in &FORMS {
+        let made = form.made.iter().map(|made| format!("compiled/{}/{made}", form.target));
+        let mut expected: BTreeSet<String> = made.collect();
+        for folder in ["shared", form.architecture] {
+            for entry in fs::read_dir(here().join(folder)).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                expected.insert(format!("{folder}/{name}"));
+            }
         }
+        let listed: BTreeSet<String> = listed(&form.sources()).into_keys().collect();
+        assert_eq!(listed, expected, "{REMEDY}");
     }
-    let listed: BTreeSet<String> = listed(&sources()).into_keys().collect();
-    assert_eq!(listed, expected, "{REMEDY}");
 }
 
 /// Objects of a target that are visible to the control plane, from annotations in its sources.
@@ -73,12 +112,15 @@ fn names(target: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn both_targets_have_the_same_names() {
+fn all_targets_have_the_same_names() {
     let v1model = names("v1model");
-    let kept = fs::read_to_string(here().join(KEPT).join("linkemu.p4info.txtpb")).unwrap();
+    let p4info = |form: &Form| fs::read_to_string(form.folder().join(P4INFO[1])).unwrap();
+    let [bmv2, dpdk] = FORMS.each_ref().map(p4info);
     for name in &v1model {
-        assert!(kept.contains(&format!("name: \"{name}\"")), "{name}: {REMEDY}");
+        assert!(bmv2.contains(&format!("name: \"{name}\"")), "{name}: {REMEDY}");
     }
+    // Numbers and widths, too.
+    assert_eq!(dpdk.replacen("arch: \"pna\"", "arch: \"v1model\"", 1), bmv2, "{REMEDY}");
     // A Tofino counter counts only one of several fates of a packet.
     let (more, same): (BTreeSet<_>, BTreeSet<_>) =
         names("tna").into_iter().partition(|n| n.starts_with("linkemu.fates_"));
@@ -88,8 +130,8 @@ fn both_targets_have_the_same_names() {
 
 #[test]
 fn compiled_program_contains_no_machine_path() {
-    for name in MADE {
-        let bytes = fs::read(here().join(KEPT).join(name)).unwrap();
+    for (form, name) in FORMS.iter().flat_map(|form| form.made.map(|name| (form, name))) {
+        let bytes = fs::read(form.folder().join(name)).unwrap();
         let text = String::from_utf8_lossy(&bytes);
         for root in ["/home/", "/root/", "/tmp/", "/usr/", "/build/"] {
             assert!(!text.contains(root), "{name} has a path below {root}: {REMEDY}");
@@ -97,18 +139,22 @@ fn compiled_program_contains_no_machine_path() {
     }
 }
 
-/// The compiler: `LINKEMU_P4C`, or `p4c-bm2-ss` in PATH.
 #[test]
-fn compiler_reproduces_the_compiled_program() {
-    let p4c = env::var("LINKEMU_P4C").unwrap_or_else(|_| "p4c-bm2-ss".into());
+fn compilers_reproduce_the_compiled_programs() {
+    FORMS.iter().for_each(reproduce);
+}
+
+/// Compiles with the named compiler, or the one in PATH.
+fn reproduce(form: &Form) {
+    let p4c = env::var(form.variable).unwrap_or_else(|_| form.compiler.into());
     let Ok(version) = Command::new(&p4c).arg("--version").output() else {
-        loud(&format!("{p4c} is not there: nothing was compiled (LINKEMU_P4C names another)"));
+        let variable = form.variable;
+        loud(&format!("{p4c} is not there: nothing was compiled ({variable} names another)"));
         return;
     };
     let version =
         String::from_utf8(version.stdout).unwrap() + &String::from_utf8(version.stderr).unwrap();
-    let sources = sources();
-    let kept_by = compiler(&sources);
+    let kept_by = form.version();
     let same = version.split_whitespace().any(|w| w == kept_by);
     let out = tempfile::tempdir().unwrap();
     let mut compile = Command::new(here().join("compile.sh"));
@@ -122,8 +168,8 @@ fn compiler_reproduces_the_compiled_program() {
         loud(&format!("{p4c} is not {kept_by}: what it made was not compared"));
         return;
     }
-    for name in MADE {
+    for name in form.made {
         let made = hash(&out.path().join(name));
-        assert_eq!(made, hash(&here().join(KEPT).join(name)), "{name}: {REMEDY}");
+        assert_eq!(made, hash(&form.folder().join(name)), "{name}: {REMEDY}");
     }
 }

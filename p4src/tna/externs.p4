@@ -13,6 +13,8 @@
 #define PACKETS_AND_BYTES(INDEX, SIZE) \
     Counter<bit<32>, INDEX>(SIZE, CounterType_t.PACKETS_AND_BYTES)
 
+#define COUNT_BYTES(COUNTER, INDEX, M) COUNTER.count(INDEX)
+
 // Random words.
 control Draw(inout meta_t m) {
     Random<bit<32>>() move;

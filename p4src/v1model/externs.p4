@@ -10,6 +10,8 @@
 #define PACKETS(INDEX, SIZE) counter<INDEX>(SIZE, CounterType.packets)
 #define PACKETS_AND_BYTES(INDEX, SIZE) counter<INDEX>(SIZE, CounterType.packets_and_bytes)
 
+#define COUNT_BYTES(COUNTER, INDEX, M) COUNTER.count(INDEX)
+
 // Random words.
 control Draw(inout meta_t m) {
     apply {

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The header between linkd-p4switch's ports and the pipeline. The receiving port puts it before
+// each frame. The pipeline returns it, with its decision, before the frame that it sends. The port
+// removes it and executes the decision. SWX itself has neither timestamp, frame length, random
+// numbers, multicast nor digests; with this header it needs none.
+//
+// The receiving port appends zeros to short frames, because SWX extracts headers without a check of
+// the length. `length` is the length without them. The sending port removes the zeros.
+
+#ifndef LINKEMU_PORT
+#define LINKEMU_PORT
+
+header port_h {
+    bit<16> port; // received at
+    bit<16> length; // of the frame as received, bytes
+    bit<48> now; // time of arrival, ticks
+    bit<32> draw_move; // random words
+    bit<32> draw_loss;
+    // Set by the pipeline.
+    bit<16> to_port;
+    bit<16> to_group; // 0: only to_port
+    bit<8> learn; // 1: report this host
+    bit<8> direction;
+    bit<48> source;
+    // Set by the port: SWX may finish frames in another order than it received them.
+    bit<16> order;
+}
+
+#define PORT_HEADER port_h port;
+#define PORT_META bit<32> length; bit<8> has_shim; bit<8> has_frame;
+#define IS_CUT(H, M) M.length < 14
+#define HAS_NO_SHIM(H, M) M.has_shim == 0
+#define HAS_FRAME(H, M) (M.has_frame == 1)
+
+#endif
