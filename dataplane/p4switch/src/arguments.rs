@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line of `linkd-p4switch`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Parser, ValueEnum};
+use dpdk::PortSpec;
+
+use crate::worker;
+
+const EXAMPLES: &str = "\
+Examples:
+  A switch with the box on ports 0 and 1, and hosts on ports 2 and 3:
+    linkd-p4switch --port 0=net_af_packet,iface=box0 --port 1=net_af_packet,iface=box1 \\
+                   --port 2=net_af_packet,iface=wan0 --port 3=net_af_packet,iface=sat0
+
+  Hosts on two 10 GbE ports bound to vfio-pci, and a dataplane on the same machine by memory:
+    linkd-p4switch --port 0=net_memif,role=server,id=0 --port 1=net_memif,role=server,id=1 \\
+                   --port 2=0000:01:00.0 --port 3=0000:01:00.1 --core 2
+
+The switch starts without a program and drops all frames. linkd loads it, if the box file has
+`[switch] target = \"swx\"`.
+
+Exit codes: 0 ended by a signal; 1 could not start or the worker failed; 2 usage.";
+
+/// A P4 switch for linkemu: DPDK's software switch with a P4Runtime server.
+#[derive(Debug, Parser)]
+#[command(version, about, after_help = EXAMPLES)]
+pub struct Arguments {
+    /// A port, once for each. NUMBER is that of the program and of P4Runtime, 0 to 510.
+    ///
+    /// SPEC is as in linkd-dataplane: a DPDK virtual device with its arguments
+    /// (net_af_packet,iface=IF; net_af_xdp,iface=IF) or a PCI address.
+    #[arg(long = "port", value_name = "NUMBER=SPEC", required_unless_present = "manual")]
+    pub ports: Vec<NumberedPort>,
+
+    /// Serve P4Runtime at this address, without encryption: use loopback, or a network for
+    /// management.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9559")]
+    pub listen: SocketAddr,
+
+    /// Device id in P4Runtime.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub device: u64,
+
+    /// What the worker does when there is nothing to do: `busy` polls on, `adaptive` sleeps until a
+    /// packet arrives.
+    #[arg(long, value_enum, default_value_t = Idle::Busy)]
+    pub idle: Idle,
+
+    /// Run the worker on this core; on any that the process may use, if not given.
+    #[arg(long, value_name = "N")]
+    pub core: Option<usize>,
+
+    /// What is logged to standard error, in tracing's syntax.
+    #[arg(long, value_name = "FILTER", env = "LINKEMU_LOG", default_value = "info")]
+    pub log: String,
+
+    /// Write the man page and the completion scripts into this directory, and end.
+    #[arg(long, value_name = "DIR", hide = true, exclusive = true)]
+    pub manual: Option<PathBuf>,
+}
+
+/// `--idle`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Idle {
+    Busy,
+    Adaptive,
+}
+
+impl From<Idle> for worker::Idle {
+    fn from(idle: Idle) -> Self {
+        match idle {
+            Idle::Busy => Self::Busy,
+            Idle::Adaptive => Self::Adaptive,
+        }
+    }
+}
+
+/// A port with its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumberedPort {
+    pub number: u16,
+    pub spec: PortSpec,
+}
+
+impl NumberedPort {
+    /// Highest number: P4's `bit<9>`, without bmv2's drop port.
+    pub const HIGHEST: u16 = 510;
+}
+
+impl FromStr for NumberedPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rule = || format!("{text:?} is not NUMBER=SPEC, with a number up to {}", Self::HIGHEST);
+        let (number, spec) = text.split_once('=').ok_or_else(rule)?;
+        let number = number.parse().ok().filter(|number| *number <= Self::HIGHEST);
+        let spec = spec.parse().map_err(|e: dpdk::Error| e.to_string())?;
+        Ok(Self { number: number.ok_or_else(rule)?, spec })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_have_numbers() {
+        let port: NumberedPort = "510=net_af_packet,iface=eth0".parse().unwrap();
+        assert_eq!((port.number, port.spec.iface()), (510, Some("eth0")));
+        for wrong in ["net_null0", "511=net_null0", "x=net_null0", "1=", "-1=net_null0"] {
+            assert!(wrong.parse::<NumberedPort>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Arguments as clap::CommandFactory>::command().debug_assert();
+    }
+}

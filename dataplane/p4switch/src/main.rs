@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `linkd-p4switch`: see `--help`.
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use anyhow::{Context, ensure};
+use clap::{CommandFactory, Parser};
+use dpdk::{Eal, EalOptions, Memory, Mempool, Port, PortConfig, StartedPort, Waiter};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use p4server::{Device, Server};
+use p4switch::arguments::{Arguments, NumberedPort};
+use p4switch::header::{EXTRACTED, LENGTH};
+use p4switch::ports::{Counts, PortQueues, Ports};
+use p4switch::target::Switch;
+use p4switch::worker::Worker;
+use rand_chacha::ChaCha8Rng;
+use rand_core::SeedableRng;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+
+/// Descriptors of each queue.
+const RING: u16 = 1024;
+/// Buffers besides those in rings.
+const SPARE: u32 = 2048;
+/// Bytes that a program may add to a frame, and its padding.
+const ADDED: u32 = LENGTH as u32 + EXTRACTED as u32;
+/// Approximate bytes of a buffer beyond its data, and headroom.
+const OVERHEAD: u32 = 512;
+/// Memory of tables and of EAL itself, megabytes.
+const TABLES: u32 = 192;
+/// Frames that hosts send without jumbo frames, and a shim.
+const MIN_DATA: u32 = 2048;
+/// Digests that wait for the server.
+const LEARNED: usize = 1024;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Some(folder) = &arguments.manual {
+        return match write_manual(folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: cannot write to {}: {error}", folder.display());
+                ExitCode::from(1)
+            }
+        };
+    }
+    let mut numbers = BTreeSet::new();
+    if let Some(twice) = arguments.ports.iter().find(|port| !numbers.insert(port.number)) {
+        eprintln!("error: port {} is given twice", twice.number);
+        return ExitCode::from(2);
+    }
+    let filter = tracing_subscriber::EnvFilter::new(&arguments.log);
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", endpoint::errors::told(error.as_ref()));
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn write_manual(folder: &Path) -> std::io::Result<()> {
+    let tree = Arguments::command();
+    manual::write_pages(&tree, "8", folder)?;
+    manual::write_completions(&tree, folder)
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let listener = runtime
+        .block_on(TcpListener::bind(arguments.listen))
+        .with_context(|| format!("cannot listen at {}: give another --listen", arguments.listen))?;
+    let opened = open(&arguments.ports)?;
+    let waiter = waiter(&opened.queues)?;
+    let (learned, mut digests) = mpsc::channel(LEARNED);
+    let seed = getrandom::u64().context("cannot draw a random number")?;
+    let ports =
+        Ports::new(opened.queues, opened.pool.clone(), ChaCha8Rng::seed_from_u64(seed), learned);
+    let (requests, requested) = sync_channel(1);
+    let (ended, end) = oneshot::channel();
+    let (core, idle, eal) = (arguments.core, arguments.idle.into(), opened.eal.share());
+    let worker = thread::Builder::new().name("worker".into()).spawn(move || {
+        let counts = work(core, eal, |eal| Worker::new(eal, ports, requested).run(idle, waiter));
+        // Without a receiver the process ends anyway.
+        let _ = ended.send(());
+        counts
+    })?;
+    let server = Server::new(Device::new(arguments.device, Switch::new(requests)));
+    let digesting = server.clone();
+    runtime.spawn(async move {
+        while let Some(learn) = digests.recv().await {
+            let row = [learn.port.into(), learn.mac.into(), learn.direction.into()];
+            digesting.device().digest(&row);
+        }
+    });
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tracing::info!(listen = %arguments.listen, "ready");
+        endpoint::supervisor::ready("serving P4Runtime");
+        tokio::select! {
+            served = server.serve(listener) => served.context("the service ended"),
+            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+            _ = end => anyhow::bail!("the worker ended by itself: please report this"),
+        }
+    })?;
+    endpoint::supervisor::stopping();
+    // Ends the server, the last to have a sender of requests.
+    drop(runtime);
+    let counts = worker.join().map_err(|_| anyhow::anyhow!("the worker panicked"))??;
+    report(&opened.started, counts);
+    Ok(())
+}
+
+/// Runs `run` on this thread with a mempool cache, on a core.
+fn work<T>(core: Option<usize>, eal: Eal, run: impl FnOnce(Eal) -> T) -> anyhow::Result<T> {
+    if let Some(core) = core {
+        let mut set = CpuSet::new();
+        set.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).with_context(
+            || format!("cannot run on core {core}: give a --core that the process may use"),
+        )?;
+    }
+    let _guard = eal.register_thread()?;
+    Ok(run(eal))
+}
+
+/// Ports, and what they are made of.
+struct Opened {
+    eal: Eal,
+    pool: Mempool,
+    started: Vec<StartedPort>,
+    queues: Vec<(u16, PortQueues)>,
+}
+
+fn open(ports: &[NumberedPort]) -> anyhow::Result<Opened> {
+    for iface in ports.iter().filter_map(|port| port.spec.iface()) {
+        match dpdk::disable_offloads(iface) {
+            Ok(off) if off.is_empty() => {}
+            Ok(off) => tracing::info!(iface, ?off, "turned off"),
+            Err(error) => tracing::warn!(iface, %error, "offloads may be on"),
+        }
+    }
+    let room = ports.iter().map(|port| port.spec.min_data_room()).max().unwrap_or(0);
+    let room = room.max(MIN_DATA) + ADDED;
+    let data_room = u16::try_from(room).context("the ports need larger buffers than DPDK has")?;
+    let count = u32::try_from(ports.len())? * 2 * u32::from(RING) + SPARE;
+    let megabytes = (u64::from(count) * u64::from(room + OVERHEAD)).div_ceil(1 << 20);
+    let memory = Memory::available(u32::try_from(megabytes)? + TABLES);
+    let options = EalOptions::new(memory).with_ports(ports.iter().map(|port| &port.spec));
+    let eal = Eal::init(&options)?;
+    let pool = Mempool::new(&eal, "frames", count, data_room)?;
+    let (mut started, mut queues) = (Vec::new(), Vec::new());
+    for NumberedPort { number, spec } in ports {
+        let port = Port::attach(&eal, &format!("p{number}"), spec)?;
+        let info = port.info();
+        tracing::info!(number, device = info.device, driver = info.driver, "opened");
+        let config =
+            PortConfig { rx_descriptors: RING, tx_descriptors: RING, ..PortConfig::new(&pool) };
+        let (port, rx, tx) = port.start(&config)?;
+        let queue = rx.into_iter().next().zip(tx.into_iter().next());
+        let (rx, tx) = queue.with_context(|| format!("port {number} has no queue"))?;
+        queues.push((*number, PortQueues { rx, tx }));
+        started.push(port);
+    }
+    ensure!(!started.is_empty(), "no port is given: give --port NUMBER=SPEC");
+    Ok(Opened { eal, pool, started, queues })
+}
+
+fn waiter(queues: &[(u16, PortQueues)]) -> std::io::Result<Waiter> {
+    queues.iter().try_fold(Waiter::new(), |all, (_, queues)| Ok(all.and(queues.rx.waiter()?)))
+}
+
+fn report(ports: &[StartedPort], counts: Counts) {
+    let Counts { received, sent, unreadable, nowhere, not_sent } = counts;
+    tracing::info!(received, sent, unreadable, nowhere, not_sent, "frames");
+    for port in ports {
+        match port.counters() {
+            Ok(counters) => tracing::info!(port = port.name(), ?counters, "counters"),
+            Err(error) => tracing::warn!(port = port.name(), %error, "no counters"),
+        }
+    }
+}

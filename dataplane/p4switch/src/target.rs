@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The P4Runtime server's switch: translates its changes for the worker, and waits for the worker.
+
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use p4runtime::{Change, Count, P4Info};
+use p4server::Target;
+use tonic::Status;
+
+use crate::program::Program;
+use crate::worker::{self, Request};
+
+/// The worker, seen from the P4Runtime server.
+#[derive(Debug)]
+pub struct Switch {
+    worker: SyncSender<Request>,
+    program: Option<(Program, P4Info)>,
+}
+
+impl Switch {
+    #[must_use]
+    pub const fn new(worker: SyncSender<Request>) -> Self {
+        Self { worker, program: None }
+    }
+
+    fn ask<T>(
+        &self,
+        request: impl FnOnce(worker::Answer<T>) -> Request,
+    ) -> Result<Receiver<Result<T, String>>, Status> {
+        let (answer, answered) = sync_channel(1);
+        self.worker.send(request(answer)).map_err(|_| gone())?;
+        Ok(answered)
+    }
+
+    fn program(&self) -> Result<&(Program, P4Info), Status> {
+        self.program.as_ref().ok_or_else(|| Status::failed_precondition("no program is loaded"))
+    }
+}
+
+fn gone() -> Status {
+    Status::unavailable("the switch ends")
+}
+
+/// The worker's answer. `refused`: the status of a request that it refuses.
+fn answer<T>(
+    answered: &Receiver<Result<T, String>>,
+    refused: impl FnOnce(String) -> Status,
+) -> Result<T, Status> {
+    answered.recv().map_err(|_| gone())?.map_err(refused)
+}
+
+impl Target for Switch {
+    fn load(&mut self, program: &[u8], info: &P4Info) -> Result<(), Status> {
+        let text = std::str::from_utf8(program)
+            .map_err(|_| Status::invalid_argument("the program is not a specification for SWX"))?;
+        let parsed = Program::parse(text).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let (spec, entries) = (text.to_owned(), parsed.entries.clone());
+        let answered = self.ask(|answer| Request::Load { spec, entries, answer })?;
+        let tables = answer(&answered, Status::invalid_argument)?;
+        let parsed =
+            parsed.fit(info, &tables).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        self.program = Some((parsed, info.clone()));
+        Ok(())
+    }
+
+    fn apply(&mut self, changes: &[Change]) -> Result<(), Status> {
+        let (program, info) = self.program()?;
+        let changes: Vec<_> = changes
+            .iter()
+            .filter_map(|change| program.change(info, change).transpose())
+            .collect::<Result<_, _>>()
+            .map_err(|e| Status::invalid_argument(e.to_string()))?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let answered = self.ask(|answer| Request::Apply { changes, answer })?;
+        answer(&answered, Status::resource_exhausted)
+    }
+
+    fn counts(&mut self, counter: &str, cells: Range<u64>) -> Result<Vec<Count>, Status> {
+        let (program, _) = self.program()?;
+        let registers = program.counter(counter);
+        let registers = registers.map_err(|e| Status::unimplemented(e.to_string()))?.clone();
+        let cell = |cell| u32::try_from(cell).map_err(|_| Status::out_of_range("no such cell"));
+        let cells = cell(cells.start)?..cell(cells.end)?;
+        let answered = self.ask(|answer| Request::Counts { registers, cells, answer })?;
+        answer(&answered, Status::internal)
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The thread that owns ports and pipeline.
+//!
+//! It receives a burst from each port, runs the pipeline until it is empty, and sends. Requests are
+//! handled in between. Without a program, frames are dropped.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::time::Duration;
+
+use dpdk::{Eal, Waiter};
+use p4runtime::Count;
+use swx::{Entry, Key, Pipeline};
+
+use crate::ports::{Counts, Ports, Queues};
+
+const NO_PROGRAM: &str = "no program is loaded";
+/// Instructions of the pipeline between checks whether frames wait.
+const STEP: u32 = 256;
+/// Empty polls before the thread sleeps.
+const EMPTY: u32 = 200;
+/// Longest sleep: requests wait as long.
+const SLEEP: Duration = Duration::from_millis(1);
+
+/// Registers of a counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registers {
+    /// Array of packets.
+    pub packets: Option<String>,
+    /// Array of bytes.
+    pub bytes: Option<String>,
+}
+
+/// A change of the pipeline or of the ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Set {
+        table: String,
+        entry: Entry,
+    },
+    Remove {
+        table: String,
+        key: Key,
+    },
+    /// The ports of a group; none: the group is gone.
+    Group {
+        group: u16,
+        ports: Option<Vec<u16>>,
+    },
+    Count {
+        registers: Registers,
+        index: u32,
+        count: Count,
+    },
+}
+
+/// What a request is answered with.
+pub type Answer<T> = SyncSender<Result<T, String>>;
+
+/// A request to the worker.
+#[derive(Debug)]
+pub enum Request {
+    /// Replaces the program: the specification and its own entries.
+    Load {
+        spec: String,
+        entries: Vec<(String, Entry)>,
+        answer: Answer<Vec<swx::Table>>,
+    },
+    Apply {
+        changes: Vec<Change>,
+        answer: Answer<()>,
+    },
+    Counts {
+        registers: Registers,
+        cells: Range<u32>,
+        answer: Answer<Vec<Count>>,
+    },
+}
+
+/// Whether an idle worker sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    Busy,
+    Adaptive,
+}
+
+/// The state of the thread.
+#[derive(Debug)]
+pub struct Worker {
+    eal: Eal,
+    ports: Ports,
+    pipeline: Option<Pipeline<Queues>>,
+    requests: Receiver<Request>,
+}
+
+impl Worker {
+    #[must_use]
+    pub const fn new(eal: Eal, ports: Ports, requests: Receiver<Request>) -> Self {
+        Self { eal, ports, pipeline: None, requests }
+    }
+
+    /// Runs until all senders of requests are gone. Returns the counts of the ports.
+    pub fn run(mut self, idle: Idle, mut waiter: Waiter) -> Counts {
+        let mut empty = 0;
+        loop {
+            match self.requests.try_recv() {
+                Ok(request) => self.handle(request),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return self.ports.counts,
+            }
+            if self.exchange() {
+                empty = 0;
+            } else if idle == Idle::Adaptive && empty >= EMPTY {
+                waiter.wait(SLEEP);
+            } else {
+                empty += 1;
+                dpdk::pause();
+            }
+        }
+    }
+
+    /// Moves what has arrived through the pipeline. Returns false if nothing has.
+    fn exchange(&mut self) -> bool {
+        let Some(pipeline) = &mut self.pipeline else {
+            let mut dropped = VecDeque::new();
+            self.ports.poll(&mut dropped);
+            return !dropped.is_empty();
+        };
+        self.ports.poll(&mut pipeline.wire().input);
+        if pipeline.wire().input.is_empty() {
+            return false;
+        }
+        while !pipeline.wire().input.is_empty() {
+            pipeline.run(STEP);
+        }
+        pipeline.drain();
+        // A frame with a shorter way through the program overtakes others.
+        let output = &mut pipeline.wire().output;
+        output.sort_by_key(|(order, _)| *order);
+        for (_, packet) in output.drain(..) {
+            self.ports.send(packet);
+        }
+        self.ports.flush();
+        true
+    }
+
+    fn handle(&mut self, request: Request) {
+        // Without a receiver nobody waits for the answer.
+        match request {
+            Request::Load { spec, entries, answer } => {
+                let _ = answer.send(self.load(&spec, &entries));
+            }
+            Request::Apply { changes, answer } => {
+                let _ = answer.send(self.apply(changes));
+            }
+            Request::Counts { registers, cells, answer } => {
+                let _ = answer.send(self.counts(&registers, cells));
+            }
+        }
+    }
+
+    fn load(&mut self, spec: &str, entries: &[(String, Entry)]) -> Result<Vec<swx::Table>, String> {
+        let mut pipeline =
+            Pipeline::build(&self.eal, spec, Queues::default()).map_err(|e| e.to_string())?;
+        for (table, entry) in entries {
+            pipeline.set(table, entry).map_err(|e| e.to_string())?;
+        }
+        pipeline.commit().map_err(|e| e.to_string())?;
+        let tables = pipeline.tables().cloned().collect();
+        self.pipeline = Some(pipeline);
+        self.ports.groups.clear();
+        Ok(tables)
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) -> Result<(), String> {
+        let pipeline = self.pipeline.as_mut().ok_or(NO_PROGRAM)?;
+        let set = |pipeline: &mut Pipeline<Queues>, change: &Change| match change {
+            Change::Set { table, entry } => pipeline.set(table, entry),
+            Change::Remove { table, key } => pipeline.remove(table, key),
+            Change::Group { .. } | Change::Count { .. } => Ok(()),
+        };
+        let done = changes.iter().try_for_each(|change| set(pipeline, change));
+        if let Err(error) = done.and_then(|()| pipeline.commit()) {
+            pipeline.abort();
+            return Err(error.to_string());
+        }
+        for change in changes {
+            match change {
+                Change::Set { .. } | Change::Remove { .. } => {}
+                Change::Group { group, ports: Some(ports) } => {
+                    self.ports.groups.insert(group, ports);
+                }
+                Change::Group { group, ports: None } => {
+                    self.ports.groups.remove(&group);
+                }
+                Change::Count { registers, index, count } => {
+                    let Registers { packets, bytes } = registers;
+                    for (array, value) in [(packets, count.packets), (bytes, count.bytes)] {
+                        let set = array.map(|array| pipeline.set_register(&array, index, value));
+                        set.transpose().map_err(|e| e.to_string())?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn counts(&mut self, registers: &Registers, cells: Range<u32>) -> Result<Vec<Count>, String> {
+        let pipeline = self.pipeline.as_mut().ok_or(NO_PROGRAM)?;
+        let mut read = |array: &Option<String>, cell| match array {
+            Some(array) => pipeline.register(array, cell).map_err(|e| e.to_string()),
+            None => Ok(0),
+        };
+        let mut count = |cell| {
+            let packets = read(&registers.packets, cell)?;
+            Ok(Count { packets, bytes: read(&registers.bytes, cell)? })
+        };
+        cells.map(&mut count).collect()
+    }
+}
