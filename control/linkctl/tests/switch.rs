@@ -4,10 +4,10 @@
 use crate::lab::Lab;
 use fake::declared_switch;
 use p4runtime::Count;
+use p4server::Fake;
 use proto::linkemu::v1 as pb;
 use serde_json::Value;
 use std::time::{Duration, Instant};
-use p4server::Fake;
 use tokio::runtime::Runtime;
 
 /// A lab with a dataplane that reports a switch.

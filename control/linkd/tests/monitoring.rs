@@ -5,8 +5,8 @@
 //! tests are left out and report that, or fail where `CI=true`.
 
 use crate::exporter::{Exporter, LIMIT, Scraped, busy, get, plan};
-use p4server::Fake;
 use p4runtime::Count;
+use p4server::Fake;
 use proto::dataplane::v1 as dp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

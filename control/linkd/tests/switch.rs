@@ -2,9 +2,9 @@
 //! A P4 switch before the dataplane: what linkd has it do, and that nothing needs it.
 
 use crate::common::{Lab, rate};
-use p4server::Fake;
 use fake::declared_switch;
 use p4runtime::{Count, P4Info, Session, Target};
+use p4server::Fake;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::certificates_client::CertificatesClient;

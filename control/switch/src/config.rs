@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 const FILE_BYTES: u64 = 64 << 20;
 /// File name of the compiled program for bmv2.
 const DEVICE: &str = "linkemu.json";
+/// File name of the compiled program for SWX.
+const SWX: &str = "linkemu.spec";
 /// File name of the compiled program for a Tofino.
 const TOFINO: &str = "linkemu.bin";
 /// File name of the P4Info.
@@ -54,6 +56,7 @@ impl<T> Sides<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Bmv2,
+    Swx,
     Tofino,
 }
 
@@ -62,7 +65,7 @@ impl Target {
     #[must_use]
     pub fn tick(self) -> u64 {
         match self {
-            Self::Bmv2 => 1000,
+            Self::Bmv2 | Self::Swx => 1000,
             Self::Tofino => 1,
         }
     }
@@ -70,6 +73,7 @@ impl Target {
     fn device(self) -> &'static str {
         match self {
             Self::Bmv2 => DEVICE,
+            Self::Swx => SWX,
             Self::Tofino => TOFINO,
         }
     }
@@ -86,7 +90,7 @@ pub struct Stages {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Compiler output for the target: JSON for bmv2.
+    /// Compiler output for the target: JSON for bmv2, a specification for SWX.
     pub device: Cow<'static, [u8]>,
     /// P4Info in binary form.
     pub p4info: Cow<'static, [u8]>,
@@ -107,8 +111,8 @@ impl Program {
         Self { device: Cow::Borrowed(device), p4info: Cow::Borrowed(p4info) }
     }
 
-    /// Reads a program from a directory: `linkemu.p4info.bin`, and `linkemu.json` for bmv2 or
-    /// `linkemu.bin` for a Tofino.
+    /// Reads a program from a directory: `linkemu.p4info.bin`, and `linkemu.json` for bmv2,
+    /// `linkemu.spec` for SWX or `linkemu.bin` for a Tofino.
     ///
     /// # Errors
     /// If a file cannot be read or is too large.

@@ -11,6 +11,7 @@ use shim::Tick;
 fn target(target: Target) -> pb::SwitchTarget {
     match target {
         Target::Bmv2 => pb::SwitchTarget::Bmv2,
+        Target::Swx => pb::SwitchTarget::Swx,
         Target::Tofino => pb::SwitchTarget::Tofino,
     }
 }
@@ -18,7 +19,7 @@ fn target(target: Target) -> pb::SwitchTarget {
 /// The unit of a switch's clock.
 pub(crate) fn tick(target: pb::SwitchTarget) -> Tick {
     match target {
-        pb::SwitchTarget::Bmv2 => Tick::Microsecond,
+        pb::SwitchTarget::Bmv2 | pb::SwitchTarget::Swx => Tick::Microsecond,
         pb::SwitchTarget::Tofino | pb::SwitchTarget::Unspecified => Tick::Nanosecond,
     }
 }

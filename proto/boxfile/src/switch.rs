@@ -33,6 +33,8 @@ const ADDRESS: &str = "http://127.0.0.1:9559";
 #[serde(rename_all = "lowercase")]
 pub enum Target {
     Bmv2,
+    /// DPDK's software switch, in `linkd-p4switch`.
+    Swx,
     Tofino,
 }
 
@@ -124,7 +126,7 @@ pub enum SwitchError {
     Program(PathBuf),
     #[error(
         "switch.program in the box's file is the file `{}`: give its directory, which linkd reads \
-         `linkemu.bin` or `linkemu.json` and `linkemu.p4info.bin` from", .0.display()
+         the program and `linkemu.p4info.bin` from", .0.display()
     )]
     ProgramFile(PathBuf),
 }
@@ -136,7 +138,7 @@ impl Switch {
     /// The first missing or invalid key.
     pub fn new(file: &SwitchFile) -> Result<Self, SwitchError> {
         let missing = |key, what| SwitchError::Missing { key, what };
-        let target = file.target.ok_or(missing("target", "\"bmv2\" or \"tofino\""))?;
+        let target = file.target.ok_or(missing("target", "\"swx\", \"bmv2\" or \"tofino\""))?;
         let to_wan = "the switch's port that leads to the box's port `wan`";
         let to_client = "the switch's port that leads to the box's port `client`";
         let box_wan = file.box_wan.ok_or(missing("box_wan", to_wan))?;
@@ -258,7 +260,11 @@ mod tests {
             ("wan = [2]", "wan = [2]\nprogram = \"a/b\"", "is `a/b`: linkd reads it"),
             ("wan = [2]", "wan = [2]\nprogram = \"/a/linkemu.bin\"", "give its directory"),
             ("\"bmv2\"", "\"tofino\"", "has no `program`"),
-            ("\"bmv2\"", "\"bmv3\"", "unknown variant `bmv3`, expected `bmv2` or `tofino`"),
+            (
+                "\"bmv2\"",
+                "\"bmv3\"",
+                "unknown variant `bmv3`, expected one of `bmv2`, `swx`, `tofino`",
+            ),
             ("wan = [2]", "wan = [-2]", "invalid value"),
             ("wan = [2]", "wan = [2]\nstages = [\"delay\"]", "unknown variant `delay`"),
         ] {

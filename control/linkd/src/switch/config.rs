@@ -8,6 +8,7 @@ use switch::{Config, Program, Sides, Target};
 pub(super) fn config(declared: &dp::Switch) -> Result<Config, String> {
     let target = match declared.target() {
         dp::SwitchTarget::Bmv2 => Target::Bmv2,
+        dp::SwitchTarget::Swx => Target::Swx,
         dp::SwitchTarget::Tofino => Target::Tofino,
         dp::SwitchTarget::Unspecified => {
             return Err("the dataplane does not say what it is: it is of another version".into());
@@ -15,6 +16,7 @@ pub(super) fn config(declared: &dp::Switch) -> Result<Config, String> {
     };
     let program = match (declared.program.as_str(), target) {
         ("", Target::Bmv2) => Program::embedded(p4src::BMV2_JSON, p4src::BMV2_P4INFO),
+        ("", Target::Swx) => Program::embedded(p4src::SWX_SPEC, p4src::SWX_P4INFO),
         ("", Target::Tofino) => {
             return Err("linkd brings no program for a Tofino: name the directory of yours as \
                  `program` in the box's file"

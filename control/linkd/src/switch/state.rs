@@ -88,6 +88,7 @@ pub(crate) fn state(
     let Look { declared, standing, counts: counted } = look;
     let target = match declared.target() {
         dp::SwitchTarget::Bmv2 => "bmv2",
+        dp::SwitchTarget::Swx => "swx",
         dp::SwitchTarget::Tofino => "tofino",
         dp::SwitchTarget::Unspecified => "unspecified",
     };
