@@ -23,8 +23,8 @@ use smoke::suite::reported;
 use smoke::testbed::{Middle, Options, SAT_INTERFACE, Testbed, WAN_INTERFACE, answers};
 use smoke::wait;
 
-use crate::bmv2::{self, Bmv2, DEVICE};
 use crate::control::address;
+use crate::target::{DEVICE, SoftSwitch, Target};
 
 /// Ports of the switch that face the box.
 const TO_BOX: [(u16, &str, &str); 2] = [(0, "sww", "boxw"), (1, "swc", "boxc")];
@@ -39,7 +39,7 @@ const READY: Duration = Duration::from_secs(30);
 pub struct Bed {
     linkd: Option<Process>,
     dataplane: Option<Process>,
-    switch: Option<Bmv2>,
+    switch: Option<SoftSwitch>,
     restarts: u32,
     /// The hosts, and the namespace between them.
     pub hosts: Testbed,
@@ -133,13 +133,13 @@ impl Bed {
 
     /// Starts the switch, without a program.
     pub fn start_switch(&mut self) -> anyhow::Result<()> {
-        let program = bmv2::find().map_err(|lack| anyhow!("{lack:?}"))?;
+        let program = Target::find().map_err(|lack| anyhow!("{lack:?}"))?;
         let to_box = TO_BOX.iter().map(|(port, near, _)| (*port, (*near).to_owned()));
         let to_hosts = TO_HOSTS.iter().map(|(port, near)| (*port, (*near).to_owned()));
         let ports: Vec<_> = to_box.chain(to_hosts).collect();
         self.restarts += 1;
         let log = self.hosts.directory().path(&format!("switch-{}.log", self.restarts));
-        self.switch = Some(Bmv2::start(&program, self.hosts.emulator(), &ports, log)?);
+        self.switch = Some(SoftSwitch::start(&program, self.hosts.emulator(), &ports, log)?);
         Ok(())
     }
 
@@ -150,9 +150,10 @@ impl Bed {
 
     fn start_box(&mut self, seed: u64) -> anyhow::Result<()> {
         let file = format!(
-            "[switch]\ntarget = \"bmv2\"\naddress = \"{}\"\ndevice = {DEVICE}\nbox_wan = {}\n\
+            "[switch]\ntarget = \"{}\"\naddress = \"{}\"\ndevice = {DEVICE}\nbox_wan = {}\n\
              box_client = {}\nwan = [{}]\nclient = [{}]\n\
              stages = [\"classification\", \"loss\", \"marking\"]\n",
+            Target::name(),
             address(),
             TO_BOX[0].0,
             TO_BOX[1].0,
@@ -256,7 +257,7 @@ impl Bed {
                 .as_ref()
                 .map_or_else(String::new, |p| format!("--- {name}:\n{}{}", p.stderr(), p.stdout()))
         };
-        let switch = self.switch.as_ref().map_or_else(String::new, Bmv2::said);
+        let switch = self.switch.as_ref().map_or_else(String::new, SoftSwitch::said);
         let shown = self.shown().map_or_else(|e| format!("{e:#}"), |s| format!("{s:?}"));
         let stats = self.linkctl().and_then(|l| Ok(l.run(&["stats"])?.stdout));
         let stats = stats.unwrap_or_else(|e| format!("{e:#}"));

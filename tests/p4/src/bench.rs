@@ -26,10 +26,10 @@ use smoke::namespace::Namespace;
 use smoke::raw::Mac;
 use smoke::wire::Wire;
 
-use crate::bmv2::{self, Bmv2};
 use crate::control::{Control, Fates};
 use crate::frame::Frame;
 use crate::shim::{FORWARD, LENGTH, OUTER, RETURN, Shim};
+use crate::target::{SoftSwitch, Target};
 
 /// Ports of hosts on the servers' side.
 pub const WAN_A: u16 = 1;
@@ -55,7 +55,7 @@ pub const SENTINEL_CLIENT: u16 = 4000;
 const LIMIT: Duration = Duration::from_secs(10);
 /// MTU for full frames behind a shim.
 const MTU: &str = "1600";
-/// The switch's queue towards a port holds 64 frames, and drops without a report.
+/// The queue of bmv2 towards a port holds 64 frames, and drops without a report.
 const WINDOW: usize = 32;
 
 /// Ports of one direction: of the hosts that send, towards the box, from the box, and of the hosts
@@ -142,7 +142,7 @@ impl Out {
 pub struct Bench {
     pub control: Control,
     wires: BTreeMap<u16, Wire>,
-    switch: Bmv2,
+    switch: SoftSwitch,
     round: u32,
     _directory: Directory,
 }
@@ -177,9 +177,9 @@ impl Bench {
             pair(namespace, port)?;
         }
         let interfaces: Vec<_> = ports.clone().map(|port| (port, format!("sw{port}"))).collect();
-        let program = bmv2::find().map_err(|lack| anyhow!("{lack:?}"))?;
+        let program = Target::find().map_err(|lack| anyhow!("{lack:?}"))?;
         let log = directory.path("switch.log");
-        let switch = Bmv2::start(&program, namespace, &interfaces, log)?;
+        let switch = SoftSwitch::start(&program, namespace, &interfaces, log)?;
         let wires = ports.map(|port| Ok((port, Wire::open(namespace, &format!("t{port}"))?)));
         let wires = wires.collect::<anyhow::Result<_>>()?;
         let control = Control::connect(ELECTION)?;

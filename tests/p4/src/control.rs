@@ -11,7 +11,7 @@ use p4runtime::session::DigestConfig;
 use p4runtime::{Change, Count, Entry, P4Info, Session, Stream, StreamEvent, Target};
 use tokio::runtime::Runtime;
 
-use crate::bmv2::{DEVICE, SERVES};
+use crate::target::{self, DEVICE, SERVES};
 
 /// Digest of unknown hosts.
 pub const LEARN: &str = "learn_t";
@@ -98,7 +98,7 @@ impl Control {
     pub fn connect(election: u64) -> anyhow::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let info = Arc::new(P4Info::decode(p4src::BMV2_P4INFO)?);
+        let info = Arc::new(P4Info::decode(target::Target::compiled().1)?);
         let target = Target { address: address(), device: DEVICE, election };
         let (session, stream) = runtime.block_on(async {
             let (session, mut stream) = Session::connect(&target, info).await?;
@@ -112,7 +112,8 @@ impl Control {
 
     /// Pushes the released program, which resets the switch.
     pub fn push(&self) -> anyhow::Result<()> {
-        let pushed = self.session.push(p4src::BMV2_JSON, p4src::BMV2_P4INFO, COOKIE);
+        let (program, p4info) = target::Target::compiled();
+        let pushed = self.session.push(program, p4info, COOKIE);
         self.runtime.block_on(pushed).context("push the program")
     }
 

@@ -9,15 +9,26 @@ use etherparse::{
 };
 use smoke::raw::Mac;
 
+use crate::target::Target;
+
 pub const SERVER_MAC: Mac = [2, 0, 0, 0, 1, 1];
 pub const CLIENT_MAC: Mac = [2, 0, 0, 0, 2, 1];
 /// EtherType of a customer tag.
 pub const C_TAG: u16 = 0x8100;
 /// EtherType of a provider tag.
-pub const S_TAG: u16 = 0x88a8;
+const S_TAG: u16 = 0x88a8;
+/// EtherType of stacked tags before 802.1ad.
+const OLD_TAG: u16 = 0x9100;
 /// First and last ICMPv6 type of IPv6 Neighbor Discovery (RFC 4861).
 pub const ND: std::ops::RangeInclusive<u8> = 133..=137;
 const PORTS: (u16, u16) = (4000, 4001);
+
+/// EtherType of an outer tag. DPDK's `net_af_packet` gives an outer 802.1ad tag to SWX as 802.1Q, so
+/// there it is the one before 802.1ad. A test of `linkd-p4switch` has 802.1ad.
+#[must_use]
+pub fn outer_tag() -> u16 {
+    if Target::is_bmv2() { S_TAG } else { OLD_TAG }
+}
 
 #[derive(Clone, Debug)]
 enum Body {

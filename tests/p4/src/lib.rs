@@ -11,10 +11,10 @@
 
 pub mod bed;
 pub mod bench;
-pub mod bmv2;
 pub mod chi;
 pub mod control;
 pub mod frame;
 pub mod law;
 pub mod numbered;
 pub mod shim;
+pub mod target;

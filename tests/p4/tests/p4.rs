@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4 suite: the pipeline in bmv2, frame by frame; the controller's session with it; and the
+//! The P4 suite: the pipeline in a software switch, frame by frame; the controller's session with it; and the
 //! whole path, with the real programs and hosts.
 //!
-//! bmv2 is in few distributions. Without it, or without permission for namespaces, each test is
-//! skipped, and the last lines give the reason and the remedy.
+//! The switch is DPDK's SWX in `linkd-p4switch`. With `LINKEMU_BMV2` it is bmv2, which is in few
+//! distributions. Without permission for namespaces each test is skipped, and the last lines give the
+//! reason and the remedy.
 #![allow(clippy::cast_precision_loss)]
 
 mod suite;
 
 use std::process::ExitCode;
 
-use p4::bmv2;
+use p4::target::Target;
 use smoke::binaries::{Binaries, Lack, check_machine};
 use smoke::cpus::Cpus;
 use smoke::suite::Timing::{self, Patient, RealTime};
@@ -81,7 +82,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 fn lacks(needs: Needs) -> Result<(), Lack> {
     check_machine()?;
-    bmv2::find()?;
+    Target::find()?;
     if needs == Needs::Programs {
         Binaries::find()?;
     }

@@ -49,24 +49,25 @@ impl fmt::Display for Lack {
 impl Binaries {
     /// Programs in `LINKEMU_BIN`, or beside this program.
     pub fn find() -> Result<Self, Lack> {
-        let directory = directory();
-        let find = |name: &str| {
-            let path = directory.join(name);
-            if path.is_file() {
-                return Ok(path);
-            }
-            Err(Lack::Part(format!(
-                "there is no {}: build it with `cargo build --release`, or name its directory \
-                 in {DIRECTORY_VARIABLE}",
-                path.display()
-            )))
-        };
         Ok(Self {
-            dataplane: find("linkd-dataplane")?,
-            linkd: find("linkd")?,
-            linkctl: find("linkctl")?,
+            dataplane: program("linkd-dataplane")?,
+            linkd: program("linkd")?,
+            linkctl: program("linkctl")?,
         })
     }
+}
+
+/// A program in `LINKEMU_BIN`, or beside this program.
+pub fn program(name: &str) -> Result<PathBuf, Lack> {
+    let path = directory().join(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Lack::Part(format!(
+        "there is no {}: build it with `cargo build --release`, or name its directory in \
+         {DIRECTORY_VARIABLE}",
+        path.display()
+    )))
 }
 
 fn directory() -> PathBuf {

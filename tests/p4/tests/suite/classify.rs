@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use anyhow::ensure;
 use p4::bench::{Bench, FORWARDS, RETURNS, WAYS, Way, number, on_bench};
-use p4::frame::{C_TAG, CLIENT_MAC, Frame, ND, S_TAG};
+use p4::frame::{C_TAG, CLIENT_MAC, Frame, ND, outer_tag};
 use p4runtime::Entry;
 use smoke::cpus::Cpus;
 
@@ -111,8 +111,8 @@ fn by_rule() -> Vec<Case> {
         is("a VLAN of IPv6", to6(9).vlan(7), VLAN),
         ("a VLAN at a port", to4([0, 9]).vlan(8), [VLAN_AT_PORT, VLAN]),
         is("priority bits are not the VLAN's", to4([0, 9]).tag(C_TAG, 0xf007), VLAN),
-        is("the outermost tag counts", to4([0, 9]).tag(S_TAG, 7).vlan(99), VLAN),
-        is("an inner tag does not", to4([0, 9]).tag(S_TAG, 99).vlan(7), HOST),
+        is("the outermost tag counts", to4([0, 9]).tag(outer_tag(), 7).vlan(99), VLAN),
+        is("an inner tag does not", to4([0, 9]).tag(outer_tag(), 99).vlan(7), HOST),
         is("another VLAN", to4([0, 9]).vlan(99), HOST),
         is("a tag of priority only", to4([0, 9]).tag(C_TAG, 0xa000), HOST),
         is("two tags of priority only", to6(9).tag(C_TAG, 0xa000).tag(C_TAG, 0), HOST6),
@@ -132,7 +132,7 @@ fn bypassing() -> Vec<Case> {
     let mut cases = vec![
         is("ARP", arp.clone(), BYPASS),
         is("ARP in a VLAN of a client", arp.clone().vlan(7), BYPASS),
-        is("ARP behind two tags", arp.clone().tag(S_TAG, 7).vlan(8), BYPASS),
+        is("ARP behind two tags", arp.clone().tag(outer_tag(), 7).vlan(8), BYPASS),
         is("ARP of a client's MAC", arp.between([2; 6], A_MAC), BYPASS),
         is("LLDP", Frame::other(0x88cc, &[2, 7, 4]), BYPASS),
         is("a length of 802.3", Frame::other(60, &[0x42; 60]), BYPASS),

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context, ensure};
 use p4::bench::{Bench, WAYS, Way, on_bench};
-use p4::frame::{Frame, S_TAG, ecn_at};
+use p4::frame::{Frame, ecn_at, outer_tag};
 use p4::shim::{MARK, Shim};
 use smoke::cpus::Cpus;
 
@@ -35,7 +35,7 @@ pub fn ecn_capable_packet_is_marked_and_checksum_updated(_: &Cpus) -> anyhow::Re
                     let frame = frame.ecn(ecn);
                     marks(bench, way, what, &frame, 0, ecn)?;
                     marks(bench, way, what, &frame.clone().vlan(7), 1, ecn)?;
-                    marks(bench, way, what, &frame.clone().tag(S_TAG, 7).vlan(8), 2, ecn)?;
+                    marks(bench, way, what, &frame.clone().tag(outer_tag(), 7).vlan(8), 2, ecn)?;
                 }
                 marks(bench, way, "options", &v4().ecn(ecn).options(&[1; 40]), 0, ecn)?;
                 marks(bench, way, "a fragment", &v4().ecn(ecn).fragment(99, true), 0, ecn)?;

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use p4::bench::{in_namespace, pair};
-use p4::bmv2::{self, Bmv2, DEVICE};
 use p4::control::{Control, address};
 use p4::frame::Frame;
 use p4::shim::Shim;
+use p4::target::{self, DEVICE, SoftSwitch};
 use smoke::cpus::Cpus;
 use smoke::directory::Directory;
 use smoke::namespace::Namespace;
@@ -37,7 +37,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// A switch and a session with it, in a namespace.
 struct Bed {
     namespace: Arc<Namespace>,
-    switch: Option<Bmv2>,
+    switch: Option<SoftSwitch>,
     wires: BTreeMap<u16, Wire>,
     runtime: Runtime,
     session: Switch,
@@ -53,7 +53,7 @@ fn on_session(
         let mut bed = Bed::new(namespace)?;
         test(&mut bed).map_err(|e| {
             let status = bed.session.status();
-            let said = bed.switch.as_ref().map_or_else(String::new, Bmv2::said);
+            let said = bed.switch.as_ref().map_or_else(String::new, SoftSwitch::said);
             anyhow!("{e:#}\n{status:?}\n{said}")
         })
     })
@@ -69,15 +69,16 @@ impl Bed {
         let wires = wires.into_iter().collect::<anyhow::Result<_>>()?;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let (program, p4info) = target::Target::compiled();
         let config = Config {
             address: address(),
             device: DEVICE,
             election: ELECTION,
-            target: Target::Bmv2,
+            target: if target::Target::is_bmv2() { Target::Bmv2 } else { Target::Swx },
             box_ports: BOX,
             host_ports: Sides { wan: vec![HOSTS.wan], client: vec![HOSTS.client] },
             stages: Stages { classifies: true, loses: true, marks: true },
-            program: Program::embedded(p4src::BMV2_JSON, p4src::BMV2_P4INFO),
+            program: Program::embedded(program, p4info),
         };
         let news = Arc::<Mutex<Vec<News>>>::default();
         let heard = Arc::clone(&news);
@@ -94,11 +95,12 @@ impl Bed {
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
-        let program = bmv2::find().map_err(|lack| anyhow!("{lack:?}"))?;
+        let program = target::Target::find().map_err(|lack| anyhow!("{lack:?}"))?;
         let ports = self.wires.keys().map(|port| (*port, format!("sw{port}")));
         self.starts += 1;
         let log = self.directory.path(&format!("switch-{}.log", self.starts));
-        self.switch = Some(Bmv2::start(&program, &self.namespace, &Vec::from_iter(ports), log)?);
+        self.switch =
+            Some(SoftSwitch::start(&program, &self.namespace, &Vec::from_iter(ports), log)?);
         Ok(())
     }
 

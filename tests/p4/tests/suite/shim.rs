@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::ensure;
 use p4::bench::{BOX_CLIENT, BOX_WAN, EPOCH, WAYS, Way, from_box, from_host, on_bench};
-use p4::frame::Frame;
+use p4::frame::{Frame, outer_tag};
 use p4::shim::{FORWARD, OUTER, RETURN, Shim};
 use p4runtime::Entry;
 use rand_core::Rng;
@@ -99,7 +99,11 @@ fn frame(random: &mut rand_chacha::ChaCha8Rng) -> Vec<u8> {
         5 => &[0x88, 0xa8, 0x00, 0x07, 0x81, 0x00, 0x00, 0x08, 0x86, 0xdd, 0x60],
         _ => &[],
     };
-    for (byte, given) in frame.iter_mut().skip(12).zip(types) {
+    let mut types = types.to_vec();
+    if let [0x88, 0xa8, ..] = types[..] {
+        types[..2].copy_from_slice(&outer_tag().to_be_bytes());
+    }
+    for (byte, given) in frame.iter_mut().skip(12).zip(&types) {
         *byte = *given;
     }
     // The kernel drops frames with fewer than two bytes after the tag.

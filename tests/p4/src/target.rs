@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The software switch under test: DPDK's SWX in `linkd-p4switch`, or bmv2's `simple_switch_grpc` if
+//! `LINKEMU_BMV2` names it.
+
+use std::env;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use smoke::binaries::{Lack, program};
+use smoke::error::{Error, Result, Trying};
+use smoke::namespace::Namespace;
+use smoke::process::Process;
+use smoke::wait;
+
+/// Environment variable with the path of bmv2, or of its directory. Selects it.
+pub const VARIABLE: &str = "LINKEMU_BMV2";
+const BMV2: &str = "simple_switch_grpc";
+const SWX: &str = "linkd-p4switch";
+/// P4Runtime port, inside the namespace of the switch.
+pub const SERVES: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9559);
+/// Device id in P4Runtime.
+pub const DEVICE: u64 = 1;
+
+const START: Duration = Duration::from_secs(20);
+
+/// A kind of switch, with its program file.
+#[derive(Clone, Debug)]
+pub enum Target {
+    Swx(PathBuf),
+    Bmv2(PathBuf),
+}
+
+impl Target {
+    /// The switch that this run tests.
+    pub fn find() -> std::result::Result<Self, Lack> {
+        let Some(named) = env::var_os(VARIABLE) else {
+            return program(SWX).map(Self::Swx);
+        };
+        let named = PathBuf::from(named);
+        let file = if named.is_dir() { named.join(BMV2) } else { named };
+        let lack = || format!("{VARIABLE} names {}, which is not there", file.display());
+        if file.is_file() { Ok(Self::Bmv2(file)) } else { Err(Lack::Part(lack())) }
+    }
+
+    /// Whether this run tests bmv2.
+    #[must_use]
+    pub fn is_bmv2() -> bool {
+        env::var_os(VARIABLE).is_some()
+    }
+
+    /// Its name in a box file.
+    #[must_use]
+    pub fn name() -> &'static str {
+        if Self::is_bmv2() { "bmv2" } else { "swx" }
+    }
+
+    /// Its compiled program, and the P4Info.
+    #[must_use]
+    pub fn compiled() -> (&'static [u8], &'static [u8]) {
+        if Self::is_bmv2() {
+            (p4src::BMV2_JSON, p4src::BMV2_P4INFO)
+        } else {
+            (p4src::SWX_SPEC, p4src::SWX_P4INFO)
+        }
+    }
+}
+
+/// A running switch, initially without a P4 program. It ends with its owner.
+#[derive(Debug)]
+pub struct SoftSwitch {
+    process: Process,
+    name: &'static str,
+    log: Option<PathBuf>,
+}
+
+impl SoftSwitch {
+    /// Starts it in a namespace with these ports, and waits until it accepts connections.
+    pub fn start(
+        target: &Target,
+        namespace: &Namespace,
+        ports: &[(u16, String)],
+        log: PathBuf,
+    ) -> Result<Self> {
+        let mut command = namespace.command(&[]);
+        let (name, log) = match target {
+            Target::Swx(program) => {
+                command.arg(program).args(["--listen", &SERVES.to_string()]);
+                // The tests run on the same processors.
+                command.args(["--device", &DEVICE.to_string(), "--idle", "adaptive"]);
+                for (number, interface) in ports {
+                    let spec = format!("{number}=net_af_packet,iface={interface}");
+                    command.args(["--port", &spec]);
+                }
+                (SWX, None)
+            }
+            Target::Bmv2(program) => {
+                command.arg(program).arg("--no-p4").args(["--device-id", &DEVICE.to_string()]);
+                for (number, interface) in ports {
+                    command.args(["-i", &format!("{number}@{interface}")]);
+                }
+                command.arg("--log-file").arg(&log).args(["--log-level", "warn", "--log-flush"]);
+                command.args(["--", "--grpc-server-addr", &SERVES.to_string()]);
+                (BMV2, Some(log))
+            }
+        };
+        let mut switch = Self { process: Process::spawn(command)?, name, log };
+        wait::until(&format!("{name} serves {SERVES}"), START, || {
+            if let Some(status) = switch.process.ended() {
+                return Err(Error::Command {
+                    command: name.to_owned(),
+                    outcome: format!("{status} at its start"),
+                    stderr: switch.said(),
+                });
+            }
+            namespace.enter(|| Ok(TcpStream::connect(SERVES).is_ok().then_some(())))
+        })?;
+        Ok(switch)
+    }
+
+    pub fn kill(mut self) -> Result<()> {
+        self.process.kill().map(drop)
+    }
+
+    pub fn runs(&mut self) -> bool {
+        self.process.ended().is_none()
+    }
+
+    /// Its output, for the message of a failure.
+    #[must_use]
+    pub fn said(&self) -> String {
+        let file = self.log.as_deref().map(read).unwrap_or_default();
+        format!("--- {}:\n{}{}{file}", self.name, self.process.stdout(), self.process.stderr())
+    }
+}
+
+/// A log of bmv2, whose name may have a suffix.
+fn read(log: &Path) -> String {
+    let text = PathBuf::from(format!("{}.txt", log.display()));
+    let file = fs::read_to_string(text).or_else(|_| fs::read_to_string(log));
+    let file = file.trying(|| format!("read {}", log.display()));
+    file.unwrap_or_else(|e| e.to_string())
+}
