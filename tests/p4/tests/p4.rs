@@ -70,12 +70,19 @@ const TESTS: &[Test] = tests! {
     RealTime Programs path::switch_killed_in_mid_run_resumes_link,
 };
 
+/// Tests of the long form alone.
+const LONG: &[Test] = tests! {
+    RealTime Programs equivalence::many_packets_are_lost_alike_with_switch_and_without,
+};
+
 fn main() -> anyhow::Result<ExitCode> {
     let mut suite = Suite::new("p4")?;
     let cpus = suite.cpus().clone();
-    for &(name, needs, timing, test) in TESTS {
+    let short = TESTS.iter().map(|test| (Form::Short, *test));
+    let long = LONG.iter().map(|test| (Form::Long, *test));
+    for (form, (name, needs, timing, test)) in short.chain(long) {
         let cpus = cpus.clone();
-        suite.add(name, Form::Short, timing, move || lacks(needs), move || test(&cpus));
+        suite.add(name, form, timing, move || lacks(needs), move || test(&cpus));
     }
     Ok(suite.run())
 }

@@ -18,8 +18,11 @@ use super::path::{
 
 /// Clients of a run, in turn.
 const CLIENTS: usize = 2;
-/// Minimum; the last window is complete.
-const PACKETS: usize = 100_000;
+/// Packets of a run in the short form, at least; the last window is complete. The bounds of the comparison
+/// follow from their number.
+const FEW: usize = 20_000;
+/// In the long form.
+const MANY: usize = 100_000;
 /// The switch accepts no probability of 1.
 const BURSTS: Bursts = Bursts { to_bad: 0.02, to_good: 0.25, loss_in_bad: 0.75 };
 /// Delay of both links.
@@ -47,12 +50,12 @@ fn delays(hosts: &Testbed, linkctl: &Linkctl) -> anyhow::Result<Seen> {
 
 /// Fates of each client's forward frames. The counters of linkd must match the hosts' view.
 /// Measurements with drops in bmv2's own queue are repeated.
-fn losses(hosts: &Testbed, linkctl: &Linkctl) -> anyhow::Result<Vec<Vec<bool>>> {
+fn losses(hosts: &Testbed, linkctl: &Linkctl, packets: usize) -> anyhow::Result<Vec<Vec<bool>>> {
     for _ in 0..VOID {
         let before = drained(linkctl)?;
         let [left, _] = interface(hosts.emulator(), SAT_INTERFACE)?;
         let mut frames = Numbered::new(hosts, true, CLIENTS)?;
-        while frames.lost.len() < PACKETS {
+        while frames.lost.len() < packets {
             frames.window()?;
         }
         drained(linkctl)?;
@@ -110,8 +113,16 @@ fn alone<T>(
 }
 
 pub fn link_with_switch_equals_link_without(cpus: &Cpus) -> anyhow::Result<()> {
+    equals(cpus, FEW)
+}
+
+pub fn many_packets_are_lost_alike_with_switch_and_without(cpus: &Cpus) -> anyhow::Result<()> {
+    equals(cpus, MANY)
+}
+
+fn equals(cpus: &Cpus, packets: usize) -> anyhow::Result<()> {
     let plain = alone(cpus, SEED, delays)?;
-    on_bed(cpus, CLIENTS as u8, SEED, |bed| {
+    on_bed(cpus, CLIENTS as u8, SEED, move |bed| {
         let linkctl = bed.linkctl()?;
         // A stall of the machine during one measurement spoils the comparison.
         let mut agreed = Ok(());
@@ -129,7 +140,7 @@ pub fn link_with_switch_equals_link_without(cpus: &Cpus) -> anyhow::Result<()> {
             let mut seed = SEED;
             repeated(|| {
                 let (before, _) = bed.shown()?.fate("lost");
-                let with = losses(&bed.hosts, &linkctl)?;
+                let with = losses(&bed.hosts, &linkctl, packets)?;
                 let (after, _) = bed.shown()?.fate("lost");
                 // The switch lost at least these frames; repeated measurements add to them.
                 let all = with.iter().map(|l| halves(l)[0]).sum::<u64>();
@@ -138,7 +149,7 @@ pub fn link_with_switch_equals_link_without(cpus: &Cpus) -> anyhow::Result<()> {
                 seed += 1;
                 let without = alone(cpus, seed, |hosts, linkctl| {
                     set(hosts, words, seed)?;
-                    losses(hosts, linkctl)
+                    losses(hosts, linkctl, packets)
                 })?;
                 Ok(compared(name == "even", &with, &without))
             })?;
