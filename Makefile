@@ -57,7 +57,7 @@ repro: build ## Published studies with real hosts (STUDY="sat20 …" REPRO_ARGS=
 deb: ## Debian packages of the release build, in build/deb
 	@scripts/setup.sh deb node
 	@scripts/web.sh
-	@scripts/cargo.sh build --release -p linkctl -p linkd -p linkd-dataplane
+	@scripts/cargo.sh build --release -p linkctl -p linkd -p linkd-dataplane -p linkd-p4switch
 	LINKEMU_BIN=$(TARGET_DIR)/release scripts/deb.sh build/deb
 
 wheel: ## Wheel of the Python client, in build/wheel
@@ -81,7 +81,7 @@ unit: ## Units, properties and fits in virtual time; ports on loopback only
 nohuge: ## Real DPDK without hugepages
 python: ## The Python client and the pytest plugin, with the real programs (as root)
 smoke: ## Real hosts in network namespaces, the real programs (as root)
-p4: ## The P4 pipeline in a software switch, if there is one (as root)
+p4: ## The P4 pipeline in DPDK's software switch, or in bmv2 if LINKEMU_BMV2 names it (as root)
 hw: ## DPDK's drivers for real NICs, in a QEMU guest (as root)
 package: ## Packages and services on a Debian system (as root)
 $(SUITES):
