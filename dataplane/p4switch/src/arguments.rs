@@ -16,8 +16,8 @@ Examples:
     linkd-p4switch --port 0=net_af_packet,iface=box0 --port 1=net_af_packet,iface=box1 \\
                    --port 2=net_af_packet,iface=wan0 --port 3=net_af_packet,iface=sat0
 
-  Hosts on two 10 GbE ports bound to vfio-pci, and a dataplane on the same machine by memory:
-    linkd-p4switch --port 0=net_memif,role=server,id=0 --port 1=net_memif,role=server,id=1 \\
+  Hosts on two 10 GbE ports bound to vfio-pci, and the worker on core 2:
+    linkd-p4switch --port 0=net_af_packet,iface=box0 --port 1=net_af_packet,iface=box1 \\
                    --port 2=0000:01:00.0 --port 3=0000:01:00.1 --core 2
 
 The switch starts without a program and drops all frames. linkd loads it, if the box file has
