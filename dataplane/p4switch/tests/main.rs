@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The released program in a pipeline, without ports: frames in, decisions and frames out.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test")]
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;

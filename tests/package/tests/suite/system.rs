@@ -113,6 +113,9 @@ fn installed(machine: &Machine) -> anyhow::Result<()> {
          [ \"$(systemctl show --property ConditionResult --value linkd-dataplane)\" = no ]")?;
     machine.sh("! systemctl --failed --no-legend | grep link")?;
     machine.sh("linkctl --version && linkd --version && linkd-dataplane --version")?;
+    // Off, and with all that it needs.
+    machine.sh("linkd-p4switch --version
+         [ \"$(systemctl is-enabled linkd-p4switch)\" = disabled ]")?;
     let modes = machine.sh("stat --format '%A %U:%G' /run/linkemu /run/linkemu/linkd.sock")?;
     let expected = "drwxrwxr-x root:linkemu-dataplane\nsrw-rw---- linkemu:linkemu\n";
     ensure!(modes == expected, "{modes}");
@@ -126,6 +129,7 @@ fn sandboxed(machine: &Machine) -> anyhow::Result<()> {
         "--man=no",
         "linkd.service",
         "linkd-dataplane.service",
+        "linkd-p4switch.service",
         "linkemu-box.service",
     ])?;
     ensure!(said.status.success() && said.stderr.is_empty(), "{}", said.stderr);
