@@ -129,7 +129,7 @@ fn has_ended(job: &pb::Job) -> bool {
 #[tokio::test]
 async fn fit_and_verification_have_the_results_of_linkctl() {
     let mut desk = Desk::new();
-    let log = ping(20_000);
+    let log = ping(10_000);
     let job = desk.fit().await;
     assert_eq!((job.state(), job.kind()), (pb::JobState::WaitingForInput, pb::JobKind::Fit));
     // The directories are those of the caller.
@@ -164,14 +164,14 @@ async fn fit_and_verification_have_the_results_of_linkctl() {
     assert!(result.summary.iter().any(|line| line.name == "losses"), "{:?}", result.summary);
     assert!(result.text.contains("PARAMETER"), "{}", result.text);
     let json: serde_json::Value = serde_json::from_str(&result.json).unwrap();
-    assert_eq!(json["samples"], 20_000);
+    assert_eq!(json["samples"], 10_000);
     let [plot] = &*result.plots else { panic!("{:?}", result.plots) };
     assert_eq!(plot.kind(), pb::PlotKind::Exceedance);
     assert!(plot.baseline.len() > 100 && plot.link.len() > 100);
     // The link that the log is of, another one, and the one that was fitted.
     let jobs = [
         pb::verify_job::Link::Profile("viasat2".into()),
-        pb::verify_job::Link::Profile("starlink".into()),
+        pb::verify_job::Link::Profile("transatlantic".into()),
         pb::verify_job::Link::Toml(result.toml),
     ];
     let mut verdicts = Vec::new();
