@@ -74,9 +74,19 @@ struct Entry {
     created: SystemTime,
     started: Option<(Instant, SystemTime)>,
     ended: Option<SystemTime>,
-    expires: Option<Instant>,
+    expires: Option<Expiry>,
     message: String,
     result: Option<pb::job::Result>,
+}
+
+/// When a job expires, by the clock that decides and by that of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Expiry(Instant, SystemTime);
+
+impl Expiry {
+    fn after(time: Duration) -> Option<Self> {
+        Some(Self(Instant::now() + time, SystemTime::now() + time))
+    }
 }
 
 /// How the computation of a job ended.
@@ -122,7 +132,7 @@ impl Jobs {
             created: SystemTime::now(),
             started: None,
             ended: None,
-            expires: Some(Instant::now() + WAITING),
+            expires: Expiry::after(WAITING),
             message: String::new(),
             result: None,
         });
@@ -230,7 +240,7 @@ impl Jobs {
 
     fn sweep_at(&self, now: Instant) {
         let mut table = self.table();
-        let expired = |job: &Entry| job.expires.is_some_and(|expires| expires <= now);
+        let expired = |job: &Entry| job.expires.is_some_and(|Expiry(at, _)| at <= now);
         table.jobs.retain(|job| job.is_uploading || !expired(job));
         for job in &mut table.jobs {
             let since = job.started.map(|(since, _)| now.saturating_duration_since(since));
@@ -285,7 +295,7 @@ impl Entry {
     fn end(&mut self, outcome: Outcome) {
         self.uploads.clear();
         self.ended = Some(SystemTime::now());
-        self.expires = Some(Instant::now() + ENDED);
+        self.expires = Expiry::after(ENDED);
         match outcome {
             Ok(result) => (self.state, self.result) = (pb::JobState::Done, Some(result)),
             Err(why) => (self.state, self.message) = (pb::JobState::Failed, clip(&why)),
@@ -294,16 +304,15 @@ impl Entry {
 
     fn message(&self) -> pb::Job {
         let timestamp = |time: SystemTime| Some(prost_types::Timestamp::from(time));
-        let (step, progress) = match self.state {
-            pb::JobState::Running => self.control.progress(),
-            pb::JobState::Done => ("", 1.0),
-            _ => ("", 0.0),
+        let (step, progress) = match (self.state, self.control.progress()) {
+            (pb::JobState::Running, progress) => progress,
+            (pb::JobState::Done, _) => ("", 1.0),
+            (_, (_, progress)) => ("", progress),
         };
         let inputs = self
             .uploads
             .iter()
             .map(|(input, upload)| pb::JobInputSize { input: *input as i32, bytes: upload.bytes });
-        let left = self.expires.map(|at| at.saturating_duration_since(Instant::now()));
         pb::Job {
             name: format!("{JOBS}{}", self.id),
             kind: self.spec.kind() as i32,
@@ -317,18 +326,10 @@ impl Entry {
             created: timestamp(self.created),
             started: self.started.and_then(|(_, at)| timestamp(at)),
             ended: self.ended.and_then(timestamp),
-            expires: left.and_then(|left| timestamp(SystemTime::now() + left)).map(whole),
+            expires: self.expires.and_then(|Expiry(_, at)| timestamp(at)),
             message: self.message.clone(),
             result: None,
         }
-    }
-}
-
-/// Without parts of a second: the time is computed anew for each message, and must not differ.
-fn whole(time: prost_types::Timestamp) -> prost_types::Timestamp {
-    prost_types::Timestamp {
-        seconds: time.seconds + i64::from(time.nanos >= 500_000_000),
-        nanos: 0,
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Logs of jobs as they arrive: in unnamed files, at known offsets, with bounds.
 
-use super::{Jobs, WAITING};
+use super::{Expiry, Jobs, WAITING};
 use crate::refusal;
 use proto::linkemu::v1 as pb;
 use std::fs::File;
@@ -9,7 +9,6 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::task::spawn_blocking;
 use tonic::Status;
 
@@ -36,7 +35,9 @@ impl Drop for Uploading<'_> {
     fn drop(&mut self) {
         if let Ok(job) = self.jobs.table().find(self.job) {
             job.is_uploading = false;
-            job.expires = job.expires.map(|_| Instant::now() + WAITING);
+            if !job.has_ended() && job.expires.is_some() {
+                job.expires = Expiry::after(WAITING);
+            }
         }
     }
 }
