@@ -55,6 +55,25 @@ fn with(address: SocketAddr, who: &str) -> String {
 }
 
 #[test]
+fn doctor_with_a_server_checks_the_machine_of_that_server() {
+    let (lab, address) = secure();
+    let viewer = with(address, "a-viewer");
+    let output = lab.run(&format!("-o json {viewer} doctor"));
+    let told: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    let bad = told["bad"].as_u64().unwrap();
+    assert_eq!(output.status.code(), Some(if bad > 0 { 4 } else { 0 }), "{told}");
+    let of = |name: &str| {
+        let mut checks = told["checks"].as_array().unwrap().iter();
+        checks.find(|check| check["check"] == name).unwrap()
+    };
+    // Only linkd compares the version of the dataplane with its own.
+    assert!(of("dataplane")["found"].as_str().unwrap().contains("; linkd is"), "{told}");
+    assert_eq!(of("linkd")["level"], "ok");
+    let refused = lab.fails(2, &format!("{viewer} doctor --iface lo"));
+    assert!(refused.contains("--server is another one"), "{refused}");
+}
+
+#[test]
 fn denied_command_names_the_needed_role() {
     let (lab, address) = secure();
     let told = lab.fails(1, &format!("{} set profile viasat2", with(address, "a-viewer")));
