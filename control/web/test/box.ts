@@ -143,7 +143,7 @@ export class Browser {
   }
 
   /** Drives one page of this browser. */
-  async driver(directory: string, picture: (page: Page, name: string) => Promise<void>): Promise<Driver> {
+  async driver(directory: string, picture: (page: Page, name: string, from?: string) => Promise<void>): Promise<Driver> {
     const page = await this.open("#/links");
     const one = (selector: string, text: string) => page.locator(selector, { hasText: text }).first();
     return {
@@ -174,7 +174,7 @@ export class Browser {
         if (!answer.ok()) throw new Error(`${method}: ${await answer.text()}`);
         return answer.json();
       },
-      picture: (name) => picture(page, name),
+      picture: (name, from) => picture(page, name, from),
     };
   }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A whole experiment in the page, in any browser: a profile, traffic, half of the rate, a rain fade, a
-//! passing and a failing certificate, and a capture. Each figure is compared with
+//! passing and a failing certificate, a fit of a measured log, and a capture. Each figure is compared with
 //! that of the API.
 
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { expect } from "vitest";
 import { rate } from "../src/model/units";
 import { Host, WAN_IP, certificate, download, json, linkctl, pid, shell, until } from "./box";
@@ -31,7 +33,8 @@ export interface Driver {
   download(button: string, name: string): Promise<string>;
   /** Calls a method of linkemu.v1 as JSON, with the session of the page. */
   api(method: string, body?: unknown): Promise<Json>;
-  picture(name: string): Promise<void>;
+  /** A picture for the documentation, which begins with an element. */
+  picture(name: string, from?: string): Promise<void>;
 }
 
 const MAIN = '[data-link="links/main"]';
@@ -170,6 +173,66 @@ export async function judgeRuns(driver: Driver, host: Host): Promise<void> {
   await until("the history has the certificates of linkd", async () => (await driver.texts("[data-listed]")).length === expected.length);
   expect((await driver.texts("[data-listed]")).map((text) => text.replace(/^.*(?=PASS|FAIL)/s, ""))).toEqual(expected);
   expect(new Set(expected.map((text: string) => text.slice(0, 4)))).toEqual(new Set(["PASS", "FAIL"]));
+}
+
+/** A log of ping: a round trip of 560 ms and more, with a loss of 1 %. The seed is fixed. */
+export function pingLog(file: string, probes: number): void {
+  let state = 1;
+  const random = (): number => {
+    state = (state * 48_271) % 2_147_483_647;
+    return state / 2_147_483_647;
+  };
+  const lines = ["PING 10.0.0.2 (10.0.0.2) 56(84) bytes of data."];
+  for (let sequence = 1; sequence <= probes; sequence++) {
+    const rtt = 560 + 40 * random() - 8 * Math.log(random());
+    if (random() > 0.01) lines.push(`[${(1_750_000_000 + 0.1 * sequence + rtt / 1e3).toFixed(6)}] 64 bytes from 10.0.0.2: icmp_seq=${sequence} ttl=64 time=${rtt.toFixed(rtt < 100 ? 3 : 0)} ms`);
+  }
+  writeFileSync(file, `${lines.join("\n")}\n`);
+}
+
+/** Fits a log, stores the profile, and verifies it. */
+export async function fitLog(driver: Driver, log: string, name: string): Promise<void> {
+  await driver.go("#/fit");
+  await driver.choose("#log", log);
+  await driver.fill("#fit-name", name);
+  await driver.fill("#fit-like", "viasat2");
+  await driver.select("#fit-lossesIn", "forward");
+  const fit = await command(driver, "Log");
+  expect(fit).toBe(`linkctl fit ${log.split("/").at(-1)} --name ${name} --like viasat2 --losses-in forward --write ${name}.toml`);
+  await driver.click("button", "Fit a profile");
+  await wait(driver, "[data-summary]", "", 60);
+  const { jobs } = await driver.api("Jobs/ListJobs");
+  const job = await driver.api("Jobs/GetJob", { name: jobs.at(-1).name });
+  expect(job.state).toBe("JOB_STATE_DONE");
+  expect(await driver.texts("[data-summary]")).toEqual(job.fit.summary.map((line: Json) => line.name + line.text));
+  // The shown command writes the same profile; dates and paths differ.
+  await shell(`${fit} >&2`, driver.directory);
+  const written = readFileSync(join(driver.directory, `${name}.toml`), "utf8");
+  const values = (toml: string): string[] => toml.split("\n").filter((line) => /^(rate|delay|queue|packet_loss|interval|duration|quantiles|base|slot|scale|\[)/.test(line));
+  expect(values(job.fit.toml)).toEqual(values(written));
+  const saved = readFileSync(await driver.download(`Save ${name}.toml`, `${name}.toml`), "utf8");
+  expect(saved).toBe(job.fit.toml);
+
+  await driver.click("button", "Store the profile");
+  await wait(driver, "[role=status]", `Stored as ${name}`);
+  const stored = await driver.api("Linkemu/GetProfile", { name });
+  for (const way of ["forwardPipe", "returnPipe"]) expect(stored[way]).toEqual(job.fit.profile[way]);
+  expect((await json("profile", "list")).stored).toContain(name);
+
+  await driver.click("button", "Verify it against");
+  await wait(driver, "[data-verdict]", "", 120);
+  const all = await driver.api("Jobs/ListJobs");
+  const { verify } = await driver.api("Jobs/GetJob", { name: all.jobs.at(-1).name });
+  expect(await driver.attribute("[data-verdict]", "data-verdict")).toBe(verify.verdict.replace("VERDICT_", ""));
+  expect(await driver.texts("[data-figure] th")).toEqual(verify.figures.map((one: Json) => one.figure));
+  for (const one of verify.figures) {
+    const cells = `[data-figure="${one.group}: ${one.figure}"]`;
+    expect([one.figure, Number(await driver.attribute(`${cells} [data-value]`, "data-value"))]).toEqual([one.figure, Number(one.baseline ?? 0)]);
+    expect([one.figure, Number(await driver.attribute(`${cells} td:nth-child(3)`, "data-value"))]).toEqual([one.figure, Number(one.link ?? 0)]);
+    expect([one.figure, await first(driver, `${cells} td:last-child`)]).toEqual([one.figure, one.verdict.replace("VERDICT_", "")]);
+  }
+  await driver.picture("fit", "#Profile");
+  await linkctl("profile", "delete", name);
 }
 
 /** Captures lossy traffic; tshark reads what the table shows. */

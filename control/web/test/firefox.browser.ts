@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The whole experiment in Firefox, driven over WebDriver BiDi, which it speaks itself.
 
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import puppeteer, { type Browser, type ElementHandle, type Page } from "puppeteer-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Host, WEB, json, linkctl, until } from "./box";
-import { type Driver, capturePackets, halveTheRate, judgeRuns, playRainFade } from "./experiment";
+import { type Driver, capturePackets, fitLog, halveTheRate, judgeRuns, pingLog, playRainFade } from "./experiment";
 
 const FIREFOX = process.env.FIREFOX ?? "/usr/bin/firefox-esr";
 const wanted = process.env.WEB_LONG === "1" && existsSync(FIREFOX);
@@ -84,7 +84,8 @@ const driver = (): Driver => ({
     const file = join(directory, name);
     rmSync(file, { force: true });
     await click("button", button);
-    await until(`${name} is saved`, () => existsSync(file) && !existsSync(`${file}.part`));
+    // Firefox makes an empty file first, and writes another one.
+    await until(`${name} is saved`, () => existsSync(file) && statSync(file).size > 0 && !existsSync(`${file}.part`));
     return file;
   },
   api: (method, body = {}) =>
@@ -104,6 +105,9 @@ test.runIf(wanted)("firefox_whole_experiment_shows_the_figures_of_the_api", { ti
   await halveTheRate(driver(), host);
   await playRainFade(driver(), false);
   await judgeRuns(driver(), host);
+  const log = join(directory, "train.log");
+  pingLog(log, 6_000);
+  await fitLog(driver(), log, "train");
   await capturePackets(driver(), host);
   expect(errors).toEqual([]);
 });

@@ -10,11 +10,12 @@ import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { count } from "../src/model/units";
 import { Browser, CLIENT_IP, Host, WAN_IP, WEB, commandOf, download, json, linkctl, pid, shell, until } from "./box";
-import { capturePackets, halveTheRate, judgeRuns, playRainFade } from "./experiment";
+import { capturePackets, fitLog, halveTheRate, judgeRuns, pingLog, playRainFade } from "./experiment";
 
 const LONG = process.env.WEB_LONG === "1";
 const IMAGES = process.env.WEB_IMAGES;
 const VIEWS = ["links", "change", "scenario", "clients", "certificate", "fit", "capture", "box"];
+const REPOSITORY = join(import.meta.dirname, "../../..");
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 const host = new Host();
@@ -40,10 +41,11 @@ afterEach(async () => {
 });
 
 /** A picture for the documentation. */
-async function picture(page: Page, name: string): Promise<void> {
+async function picture(page: Page, name: string, from?: string): Promise<void> {
   if (!IMAGES) return;
   const size = page.viewportSize();
   if (size && size.width > 960) await page.setViewportSize({ width: 960, height: 720 });
+  if (from) await page.locator(from).evaluate((element) => element.scrollIntoView());
   await page.waitForTimeout(300);
   await page.screenshot({ path: join(IMAGES, `web-${name}.png`) });
   if (size) await page.setViewportSize(size);
@@ -95,7 +97,57 @@ test("whole_experiment_shows_the_figures_of_the_api", { timeout: 600_000 }, asyn
   await halveTheRate(driver, host);
   await playRainFade(driver, LONG);
   await judgeRuns(driver, host);
+  const log = join(directory, "train.log");
+  pingLog(log, 6_000);
+  await fitLog(driver, log, "train");
   await capturePackets(driver, host);
+});
+
+test("log_is_chosen_by_keys_or_dropped_and_a_job_fails_with_its_reason_or_is_cancelled", async () => {
+  const { api } = await browser.driver(directory, picture);
+  const page = await browser.open("#/fit");
+  const chooser = page.waitForEvent("filechooser");
+  await page.locator("#log").press("Enter");
+  await (await chooser).setFiles(join(REPOSITORY, "control/fit/baselines/viasat2.toml"));
+  await page.waitForSelector('.drop [role=status]:has-text("viasat2.toml")');
+  await page.getByRole("button", { name: "Fit a profile" }).click();
+  await page.waitForSelector("[data-progress]");
+  await page.getByRole("button", { name: "Cancel", exact: true }).click();
+  await page.waitForSelector('[data-ended="cancelled"]');
+  const last = async (): Promise<{ name: string; state: string; message?: string }> => (await api("Jobs/ListJobs")).jobs.at(-1);
+  await until("the job is cancelled", async () => (await last()).state === "JOB_STATE_CANCELLED");
+
+  const files = await page.evaluateHandle(() => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File(["neither a log\nnor a table\n"], "nonsense.log"));
+    return transfer;
+  });
+  await page.dispatchEvent(".drop", "drop", { dataTransfer: files });
+  await page.waitForSelector('.drop [role=status]:has-text("nonsense.log")');
+  await page.getByRole("button", { name: "Fit a profile" }).click();
+  const told = await page.waitForSelector('[data-ended="failed"]');
+  const { name, message } = await last();
+  expect(await told.innerText()).toContain(message);
+  await page.locator(`[data-job="${name}"]`).getByRole("button", { name: /^Delete/ }).click();
+  await until("the job is deleted", async () => (await page.locator(`[data-job="${name}"]`).count()) === 0);
+  expect(((await api("Jobs/ListJobs")).jobs ?? []).some((job: { name: string }) => job.name === name)).toBe(false);
+});
+
+test("checks_and_envelope_are_those_of_the_api", async () => {
+  await linkctl("set", "profile", "viasat2");
+  const { api } = await browser.driver(directory, picture);
+  const page = await browser.open("#/box");
+  await page.waitForSelector("[data-check]");
+  await page.waitForSelector("[data-fits]");
+  const { checks } = await api("Doctor/Diagnose");
+  const rows = await page.locator("[data-check]").evaluateAll((all) => all.map((row) => [row.children[0]?.textContent, row.getAttribute("data-level")]));
+  const level = (text = ""): string => text.replace("FINDING_LEVEL_", "").toLowerCase();
+  expect(rows).toEqual(checks.map((one: { check: string; level?: string }) => [one.check, level(one.level)]));
+  const envelope = await api("Envelopes/GetEnvelope");
+  expect(await page.locator("[data-fits]").getAttribute("data-fits")).toBe(String(envelope.profile.fits ?? false));
+  expect(await page.locator("[data-rate]").evaluateAll((all) => all.map((row) => row.getAttribute("data-rate")))).toEqual(envelope.rows.map((row: { rateBps: string }) => row.rateBps));
+  const { profile } = await json("envelope", "--profile", "viasat2");
+  expect(profile.fits).toBe(envelope.profile.fits);
 });
 
 test("shown_counters_are_those_of_linkctl", async () => {
@@ -315,9 +367,22 @@ test("lost_connection_is_told_and_figures_are_greyed", async () => {
 
 test("no_view_has_serious_faults_of_accessibility_or_is_wider_than_a_phone", async () => {
   const found: string[] = [];
-  for (const view of VIEWS) {
-    const page = await browser.open(`#/${view}`);
+  const page = await browser.open("#/links");
+  await page.evaluate(AXE);
+  for (const [place, view] of VIEWS.entries()) {
+    await page.goto(`${WEB}/#/${view}`);
+    await page.waitForSelector(`nav a[aria-current="page"]:nth-child(${place + 1})`);
     if (view === "scenario") await page.locator(".timeline .step").first().click();
+    if (view === "fit") {
+      // Results of the experiment.
+      const done = page.locator('[data-job]:has-text("done")');
+      await until("the jobs are listed", async () => (await done.count()) >= 2);
+      for (const kind of ["fit", "verify"]) {
+        await done.filter({ hasText: kind }).first().getByRole("button", { name: /^Show/ }).click();
+        await page.waitForSelector(kind === "fit" ? "[data-summary]" : "[data-verdict]");
+      }
+    }
+    await page.evaluate(() => document.querySelectorAll("details").forEach((one) => (one.open = true)));
     for (const colorScheme of ["light", "dark"] as const) {
       await page.emulateMedia({ colorScheme });
       for (const width of LONG ? [1180, 360] : [colorScheme === "light" ? 360 : 1180]) {
@@ -333,7 +398,6 @@ test("no_view_has_serious_faults_of_accessibility_or_is_wider_than_a_phone", asy
             found.push(`${view}: ${wide} px wide: ${widest}`);
           }
         }
-        await page.evaluate(AXE);
         // Contrast depends on the scheme; other rules do not, and are checked once in the short form.
         const rules = LONG || colorScheme === "light" ? ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] : ["color-contrast"];
         const violations = await page.evaluate(async (runOnly) => {
@@ -352,7 +416,6 @@ test("no_view_has_serious_faults_of_accessibility_or_is_wider_than_a_phone", asy
       await page.setViewportSize({ width: 360, height: 800 });
       await picture(page, "change-phone");
     }
-    await page.close();
   }
   expect(found).toEqual([]);
 });

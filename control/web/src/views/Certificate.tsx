@@ -105,7 +105,7 @@ export function Certificate(): JSX.Element {
           </span>
         </div>
         <Refusal of={error} />
-        <Command text={[command.mark(name), command.certificate(name, limits instanceof Error ? {} : limits, false)]} note="all users share one mark" />
+        <Command text={[command.mark(name), ...[false, true].map((mark) => command.certificate(name, limits instanceof Error ? {} : limits, mark))]} note="all users share one mark" />
       </Section>
       <Section title="Limits">
         <div class="fields">
