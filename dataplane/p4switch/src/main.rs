@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::sync_channel;
@@ -84,7 +85,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .block_on(TcpListener::bind(arguments.listen))
         .with_context(|| format!("cannot listen at {}: give another --listen", arguments.listen))?;
     let opened = open(&arguments.ports)?;
-    let waiter = waiter(&opened.queues)?;
+    let (bell, rung) = UnixStream::pair().context("cannot make a pair of sockets")?;
+    bell.set_nonblocking(true)?;
+    rung.set_nonblocking(true)?;
+    let mut waiter = waiter(&opened.queues)?;
+    waiter.watch(rung.try_clone()?.into());
     let (learned, mut digests) = mpsc::channel(LEARNED);
     let seed = getrandom::u64().context("cannot draw a random number")?;
     let ports =
@@ -93,12 +98,13 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (ended, end) = oneshot::channel();
     let (core, idle, eal) = (arguments.core, arguments.idle.into(), opened.eal.share());
     let worker = thread::Builder::new().name("worker".into()).spawn(move || {
-        let counts = work(core, eal, |eal| Worker::new(eal, ports, requested).run(idle, waiter));
+        let counts =
+            work(core, eal, |eal| Worker::new(eal, ports, requested, rung).run(idle, waiter));
         // Without a receiver the process ends anyway.
         let _ = ended.send(());
         counts
     })?;
-    let server = Server::new(Device::new(arguments.device, Switch::new(requests)));
+    let server = Server::new(Device::new(arguments.device, Switch::new(requests, bell)));
     let digesting = server.clone();
     runtime.spawn(async move {
         while let Some(learn) = digests.recv().await {

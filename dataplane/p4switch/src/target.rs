@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The P4Runtime server's switch: translates its changes for the worker, and waits for the worker.
 
+use std::io::Write;
 use std::ops::Range;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use p4runtime::{Change, Count, P4Info};
@@ -11,17 +13,22 @@ use tonic::Status;
 use crate::program::Program;
 use crate::worker::{self, Request};
 
+/// Cells that are read at a time: frames wait for some 100 µs.
+const CELLS: u32 = 1024;
+
 /// The worker, seen from the P4Runtime server.
 #[derive(Debug)]
 pub struct Switch {
     worker: SyncSender<Request>,
+    bell: UnixStream,
     program: Option<(Program, P4Info)>,
 }
 
 impl Switch {
+    /// `bell`: the other end of the worker's.
     #[must_use]
-    pub const fn new(worker: SyncSender<Request>) -> Self {
-        Self { worker, program: None }
+    pub const fn new(worker: SyncSender<Request>, bell: UnixStream) -> Self {
+        Self { worker, bell, program: None }
     }
 
     fn ask<T>(
@@ -30,6 +37,8 @@ impl Switch {
     ) -> Result<Receiver<Result<T, String>>, Status> {
         let (answer, answered) = sync_channel(1);
         self.worker.send(request(answer)).map_err(|_| gone())?;
+        // If it is full, the worker is awake.
+        let _ = (&self.bell).write(&[0]);
         Ok(answered)
     }
 
@@ -83,8 +92,15 @@ impl Target for Switch {
         let registers = program.counter(counter);
         let registers = registers.map_err(|e| Status::unimplemented(e.to_string()))?.clone();
         let cell = |cell| u32::try_from(cell).map_err(|_| Status::out_of_range("no such cell"));
-        let cells = cell(cells.start)?..cell(cells.end)?;
-        let answered = self.ask(|answer| Request::Counts { registers, cells, answer })?;
-        answer(&answered, Status::internal)
+        let (mut next, end) = (cell(cells.start)?, cell(cells.end)?);
+        let mut counts = Vec::with_capacity((end - next) as usize);
+        while next < end {
+            let cells = next..end.min(next + CELLS);
+            next = cells.end;
+            let registers = registers.clone();
+            let answered = self.ask(|answer| Request::Counts { registers, cells, answer })?;
+            counts.extend(answer(&answered, Status::internal)?);
+        }
+        Ok(counts)
     }
 }

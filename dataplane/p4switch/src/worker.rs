@@ -5,7 +5,9 @@
 //! handled in between. Without a program, frames are dropped.
 
 use std::collections::VecDeque;
+use std::io::Read;
 use std::ops::Range;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ const NO_PROGRAM: &str = "no program is loaded";
 const STEP: u32 = 256;
 /// Empty polls before the thread sleeps.
 const EMPTY: u32 = 200;
-/// Longest sleep: requests wait as long.
+/// Longest sleep.
 const SLEEP: Duration = Duration::from_millis(1);
 
 /// Registers of a counter.
@@ -92,12 +94,20 @@ pub struct Worker {
     ports: Ports,
     pipeline: Option<Pipeline<Queues>>,
     requests: Receiver<Request>,
+    /// Readable when there is a request.
+    bell: UnixStream,
 }
 
 impl Worker {
+    /// `bell` gets a byte for each request, so that it ends a sleep. It does not block.
     #[must_use]
-    pub const fn new(eal: Eal, ports: Ports, requests: Receiver<Request>) -> Self {
-        Self { eal, ports, pipeline: None, requests }
+    pub const fn new(
+        eal: Eal,
+        ports: Ports,
+        requests: Receiver<Request>,
+        bell: UnixStream,
+    ) -> Self {
+        Self { eal, ports, pipeline: None, requests, bell }
     }
 
     /// Runs until all senders of requests are gone. Returns the counts of the ports.
@@ -105,7 +115,11 @@ impl Worker {
         let mut empty = 0;
         loop {
             match self.requests.try_recv() {
-                Ok(request) => self.handle(request),
+                Ok(request) => {
+                    self.handle(request);
+                    // Of this request; more bytes only end a sleep.
+                    let _ = self.bell.read(&mut [0]);
+                }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => return self.ports.counts,
             }
@@ -208,14 +222,12 @@ impl Worker {
 
     fn counts(&mut self, registers: &Registers, cells: Range<u32>) -> Result<Vec<Count>, String> {
         let pipeline = self.pipeline.as_mut().ok_or(NO_PROGRAM)?;
-        let mut read = |array: &Option<String>, cell| match array {
-            Some(array) => pipeline.register(array, cell).map_err(|e| e.to_string()),
-            None => Ok(0),
+        let mut read = |array: &Option<String>| match array {
+            Some(array) => pipeline.registers(array, cells.clone()).map_err(|e| e.to_string()),
+            None => Ok(vec![0; cells.len()]),
         };
-        let mut count = |cell| {
-            let packets = read(&registers.packets, cell)?;
-            Ok(Count { packets, bytes: read(&registers.bytes, cell)? })
-        };
-        cells.map(&mut count).collect()
+        let (packets, bytes) = (read(&registers.packets)?, read(&registers.bytes)?);
+        let count = |(packets, bytes)| Count { packets, bytes };
+        Ok(packets.into_iter().zip(bytes).map(count).collect())
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 use dpdk::Eal;
@@ -199,8 +200,20 @@ impl<W: Wire> Pipeline<W> {
     /// # Errors
     /// [`Error::Call`] without this array or register.
     pub fn register(&mut self, array: &str, index: u32) -> Result<u64, Error> {
-        let mut value = 0;
+        self.read(&text(array)?, index)
+    }
+
+    /// Values of registers.
+    ///
+    /// # Errors
+    /// As for [`register`](Self::register).
+    pub fn registers(&mut self, array: &str, indices: Range<u32>) -> Result<Vec<u64>, Error> {
         let name = text(array)?;
+        indices.map(|index| self.read(&name, index)).collect()
+    }
+
+    fn read(&mut self, name: &CStr, index: u32) -> Result<u64, Error> {
+        let mut value = 0;
         // SAFETY: the pipeline is built, `name` and the result are valid for the call.
         let ret = unsafe {
             let pipeline = self.pipeline.as_ptr();
@@ -211,7 +224,7 @@ impl<W: Wire> Pipeline<W> {
                 &raw mut value,
             )
         };
-        check(ret, || format!("read register {index} of `{array}`"))?;
+        check(ret, || format!("read register {index} of `{}`", name.to_string_lossy()))?;
         Ok(value)
     }
 
