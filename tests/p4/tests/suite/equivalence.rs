@@ -113,14 +113,15 @@ fn alone<T>(
 }
 
 pub fn link_with_switch_equals_link_without(cpus: &Cpus) -> anyhow::Result<()> {
-    equals(cpus, FEW)
+    equals(cpus, FEW, &[("bursts", IN_BURSTS)])
 }
 
 pub fn many_packets_are_lost_alike_with_switch_and_without(cpus: &Cpus) -> anyhow::Result<()> {
-    equals(cpus, MANY)
+    equals(cpus, MANY, &[("even", INDEPENDENT), ("bursts", IN_BURSTS)])
 }
 
-fn equals(cpus: &Cpus, packets: usize) -> anyhow::Result<()> {
+/// `links`: name and loss of each link.
+fn equals(cpus: &Cpus, packets: usize, links: &'static [(&str, &str)]) -> anyhow::Result<()> {
     let plain = alone(cpus, SEED, delays)?;
     on_bed(cpus, CLIENTS as u8, SEED, move |bed| {
         let linkctl = bed.linkctl()?;
@@ -133,7 +134,7 @@ fn equals(cpus: &Cpus, packets: usize) -> anyhow::Result<()> {
             }
         }
         agreed?;
-        for (name, words) in [("even", INDEPENDENT), ("bursts", IN_BURSTS)] {
+        for &(name, words) in links {
             println!("    {name}: with the switch and without");
             set(&bed.hosts, words, SEED)?;
             placed(bed, "loss")?;
@@ -151,7 +152,7 @@ fn equals(cpus: &Cpus, packets: usize) -> anyhow::Result<()> {
                     set(hosts, words, seed)?;
                     losses(hosts, linkctl, packets)
                 })?;
-                Ok(compared(name == "even", &with, &without))
+                Ok(compared(words == INDEPENDENT, &with, &without))
             })?;
         }
         Ok(())
