@@ -34,9 +34,18 @@ const TO_HOSTS: [(u16, &str); 2] = [(2, WAN_INTERFACE), (3, SAT_INTERFACE)];
 const MTU: &str = "1532";
 const READY: Duration = Duration::from_secs(30);
 
+/// Connection of switch and box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    Wires,
+    /// DPDK's memif. Only SWX has it.
+    Memory,
+}
+
 /// Hosts, a switch, a box and their control plane. Dropping it ends all.
 #[derive(Debug)]
 pub struct Bed {
+    between: Between,
     linkd: Option<Process>,
     dataplane: Option<Process>,
     switch: Option<SoftSwitch>,
@@ -111,10 +120,11 @@ impl Shown {
 
 impl Bed {
     /// Builds and starts it, and waits until linkd reports the switch as ready.
-    pub fn new(cpus: &Cpus, clients: u8, seed: u64) -> anyhow::Result<Self> {
+    pub fn new(cpus: &Cpus, clients: u8, seed: u64, between: Between) -> anyhow::Result<Self> {
         let options = Options { middle: Middle::Nothing, clients, seed, ..Options::default() };
         let hosts = Testbed::new(options, cpus)?;
-        for (_, near, far) in TO_BOX {
+        let wires = if between == Between::Wires { &TO_BOX[..] } else { &[] };
+        for &(_, near, far) in wires {
             let emulator = hosts.emulator();
             emulator.run(&["ip", "link", "add", near, "type", "veth", "peer", "name", far])?;
             for end in [near, far] {
@@ -123,7 +133,8 @@ impl Bed {
                 emulator.run(&["ip", "link", "set", end, "mtu", MTU, "up"])?;
             }
         }
-        let mut bed = Self { linkd: None, dataplane: None, switch: None, restarts: 0, hosts };
+        let mut bed =
+            Self { between, linkd: None, dataplane: None, switch: None, restarts: 0, hosts };
         bed.start_switch()?;
         bed.start_box(seed)?;
         bed.start_linkd()?;
@@ -134,7 +145,11 @@ impl Bed {
     /// Starts the switch, without a program.
     pub fn start_switch(&mut self) -> anyhow::Result<()> {
         let program = Target::find().map_err(|lack| anyhow!("{lack:?}"))?;
-        let to_box = TO_BOX.iter().map(|(port, near, _)| (*port, (*near).to_owned()));
+        let near = |port: u16, near: &str| match self.between {
+            Between::Wires => near.to_owned(),
+            Between::Memory => self.memory("server", port),
+        };
+        let to_box = TO_BOX.iter().map(|(port, name, _)| (*port, near(*port, name)));
         let to_hosts = TO_HOSTS.iter().map(|(port, near)| (*port, (*near).to_owned()));
         let ports: Vec<_> = to_box.chain(to_hosts).collect();
         self.restarts += 1;
@@ -163,10 +178,13 @@ impl Bed {
         let file = self.hosts.directory().write("box.toml", &file)?.display().to_string();
         let socket = self.hosts.dataplane_socket();
         let [wan, client] = ["wan", "client"];
-        let port = |name, interface| format!("{name}=net_af_packet,iface={interface}");
+        let port = |name, (port, _, interface): (u16, &str, &str)| match self.between {
+            Between::Wires => format!("{name}=net_af_packet,iface={interface}"),
+            Between::Memory => format!("{name}={}", self.memory("client", port)),
+        };
         let command = self.hosts.dataplane_command(
-            &port(wan, TO_BOX[0].2),
-            &port(client, TO_BOX[1].2),
+            &port(wan, TO_BOX[0]),
+            &port(client, TO_BOX[1]),
             &[
                 "--box",
                 &file,
@@ -187,6 +205,13 @@ impl Bed {
         answers(&mut process, "linkd-dataplane", &socket)?;
         self.dataplane = Some(process);
         Ok(())
+    }
+
+    /// A side of the memory between switch and box.
+    fn memory(&self, role: &str, port: u16) -> String {
+        let socket = self.hosts.directory().path("memif.sock");
+        let socket = socket.display();
+        format!("net_memif,role={role},id={port},socket={socket},socket-abstract=no")
     }
 
     fn start_linkd(&mut self) -> anyhow::Result<()> {
@@ -276,7 +301,18 @@ pub fn on_bed(
     seed: u64,
     test: impl FnOnce(&mut Bed) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut bed = Bed::new(cpus, clients, seed)?;
+    on_bed_between(cpus, clients, seed, Between::Wires, test)
+}
+
+/// As [`on_bed`], with this connection of switch and box.
+pub fn on_bed_between(
+    cpus: &Cpus,
+    clients: u8,
+    seed: u64,
+    between: Between,
+    test: impl FnOnce(&mut Bed) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut bed = Bed::new(cpus, clients, seed, between)?;
     let done = test(&mut bed).and_then(|()| bed.close());
     done.map_err(|e| reported(&e, bed.report()))
 }

@@ -76,7 +76,8 @@ pub struct SoftSwitch {
 }
 
 impl SoftSwitch {
-    /// Starts it in a namespace with these ports, and waits until it accepts connections.
+    /// Starts it in a namespace with these ports, and waits until it accepts connections. A port is an
+    /// interface, or for SWX any DPDK device with its arguments.
     pub fn start(
         target: &Target,
         namespace: &Namespace,
@@ -90,7 +91,10 @@ impl SoftSwitch {
                 // The tests run on the same processors.
                 command.args(["--device", &DEVICE.to_string(), "--idle", "adaptive"]);
                 for (number, interface) in ports {
-                    let spec = format!("{number}=net_af_packet,iface={interface}");
+                    let spec = match interface.contains(',') {
+                        true => format!("{number}={interface}"),
+                        false => format!("{number}=net_af_packet,iface={interface}"),
+                    };
                     command.args(["--port", &spec]);
                 }
                 (SWX, None)

@@ -24,6 +24,8 @@ type Test = (&'static str, Needs, Timing, fn(&Cpus) -> anyhow::Result<()>);
 enum Needs {
     Switch,
     Programs,
+    /// Memory between switch and box.
+    Memory,
 }
 
 /// Each test with its name, `file::test`.
@@ -64,6 +66,7 @@ const TESTS: &[Test] = tests! {
     RealTime Switch session::killed_switch_is_restored,
     RealTime Switch session::session_resumes_after_other_controller_leaves,
     RealTime Programs path::satellite_link_works_behind_switch,
+    RealTime Memory path::switch_and_box_share_memory,
     RealTime Programs equivalence::link_with_switch_equals_link_without,
     RealTime Programs accounts::every_frame_is_counted_across_changes,
     RealTime Programs lateness::switch_and_dataplane_agree_on_lateness,
@@ -90,8 +93,11 @@ fn main() -> anyhow::Result<ExitCode> {
 fn lacks(needs: Needs) -> Result<(), Lack> {
     check_machine()?;
     Target::find()?;
-    if needs == Needs::Programs {
+    if needs != Needs::Switch {
         Binaries::find()?;
+    }
+    if needs == Needs::Memory && Target::is_bmv2() {
+        return Err(Lack::Permission("bmv2 has no ports in memory".to_owned()));
     }
     Ok(())
 }
