@@ -27,7 +27,7 @@ if ! [[ -d node_modules && -d dist ]]; then
     left_out "all of it: the page is not built; run make web"
     exit 0
 fi
-npx --no-install tsc --noEmit
+# The build checks the types of the page.
 npx --no-install tsc --noEmit --project test
 bed=${LINKEMU_BIN:?the directory of the programs}/bed
 status=0

@@ -175,7 +175,10 @@ export async function judgeRuns(driver: Driver, host: Host): Promise<void> {
   expect(new Set(expected.map((text: string) => text.slice(0, 4)))).toEqual(new Set(["PASS", "FAIL"]));
 }
 
-/** A log of ping: a round trip of 560 ms and more, with a loss of 1 %. The seed is fixed. */
+/** A slot of the return direction in ms, which a fit finds. */
+const SLOT = 41.47;
+
+/** A log of ping at 10 probes per second over a link with a round trip of 560 ms, a slot, and a loss of 1 %. The seed is fixed. */
 export function pingLog(file: string, probes: number): void {
   let state = 1;
   const random = (): number => {
@@ -184,8 +187,8 @@ export function pingLog(file: string, probes: number): void {
   };
   const lines = ["PING 10.0.0.2 (10.0.0.2) 56(84) bytes of data."];
   for (let sequence = 1; sequence <= probes; sequence++) {
-    const rtt = 560 + 40 * random() - 8 * Math.log(random());
-    if (random() > 0.01) lines.push(`[${(1_750_000_000 + 0.1 * sequence + rtt / 1e3).toFixed(6)}] 64 bytes from 10.0.0.2: icmp_seq=${sequence} ttl=64 time=${rtt.toFixed(rtt < 100 ? 3 : 0)} ms`);
+    const rtt = 560 + SLOT - ((100 * sequence) % SLOT);
+    if (random() > 0.01) lines.push(`[${(1_750_000_000 + 0.1 * sequence + rtt / 1e3).toFixed(6)}] 64 bytes from 10.0.0.2: icmp_seq=${sequence} ttl=64 time=${rtt.toFixed(0)} ms`);
   }
   writeFileSync(file, `${lines.join("\n")}\n`);
 }
@@ -205,6 +208,7 @@ export async function fitLog(driver: Driver, log: string, name: string): Promise
   const job = await driver.api("Jobs/GetJob", { name: jobs.at(-1).name });
   expect(job.state).toBe("JOB_STATE_DONE");
   expect(await driver.texts("[data-summary]")).toEqual(job.fit.summary.map((line: Json) => line.name + line.text));
+  expect((await driver.texts("[data-summary]")).join("\n")).toContain(`a slot every ${SLOT} ms`);
   // The shown command writes the same profile; dates and paths differ.
   await shell(`${fit} >&2`, driver.directory);
   const written = readFileSync(join(driver.directory, `${name}.toml`), "utf8");
