@@ -6,7 +6,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect } from "vitest";
-import { rate } from "../src/model/units";
+import { rate, utc } from "../src/model/units";
 import { Host, WAN_IP, certificate, download, json, linkctl, pid, shell, until } from "./box";
 
 // Answers have the shapes of the API's documentation.
@@ -144,7 +144,9 @@ export async function judgeRuns(driver: Driver, host: Host): Promise<void> {
   await driver.fill("#limit-stallNs", "10 s");
   await driver.click("button", "Judge the run");
   await wait(driver, '.verdict[data-holds="true"] .result', "PASS");
-  expect((await certificate("--max-lateness", "10s", "--max-stall", "10s")).verdict).toBe("pass");
+  const passing = await certificate("--max-lateness", "10s", "--max-stall", "10s");
+  expect(passing.verdict).toBe("pass");
+  expect(await first(driver, ".verdict .note")).toContain(`run since ${utc(new Date(passing.span.since_utc))}`);
   await driver.picture("certificate");
 
   process.kill(pid("dataplane"), "SIGSTOP");

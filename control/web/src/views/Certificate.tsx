@@ -137,8 +137,8 @@ export function Certificate(): JSX.Element {
 function sinceOf(json: string): string {
   try {
     const parsed: unknown = JSON.parse(json);
-    const since = (parsed as { since_utc?: unknown }).since_utc;
-    return typeof since === "string" ? since : "";
+    const since = (parsed as { span?: { since_utc?: unknown } }).span?.since_utc;
+    return typeof since === "string" ? utc(new Date(since)) : "";
   } catch {
     return "";
   }
