@@ -501,3 +501,101 @@ impl Controller {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ops::Range;
+
+    /// A target that may refuse changes.
+    #[derive(Debug, Default)]
+    struct Stubborn {
+        refuses: bool,
+        applied: usize,
+    }
+
+    impl Target for Stubborn {
+        fn load(&mut self, _: &[u8], _: &P4Info) -> Result<(), Status> {
+            Ok(())
+        }
+
+        fn apply(&mut self, changes: &[Change]) -> Result<(), Status> {
+            if self.refuses {
+                return Err(Status::resource_exhausted("full"));
+            }
+            self.applied += changes.len();
+            Ok(())
+        }
+
+        fn counts(&mut self, _: &str, cells: Range<u64>) -> Result<Vec<Count>, Status> {
+            Ok(cells.map(|_| Count::default()).collect())
+        }
+    }
+
+    const PRIMARY: Option<p4::Uint128> = Some(p4::Uint128 { high: 0, low: 1 });
+
+    fn write(device: &mut Device<Stubborn>, updates: Vec<(Type, Kind)>) -> Vec<i32> {
+        let update = |(r#type, entity): (Type, Kind)| p4::Update {
+            r#type: r#type.into(),
+            entity: Some(p4::Entity { entity: Some(entity) }),
+        };
+        let updates = updates.into_iter().map(update).collect();
+        let request = p4::WriteRequest { election_id: PRIMARY, updates, ..Default::default() };
+        device.write(request).unwrap().into_iter().map(|error| error.canonical_code).collect()
+    }
+
+    fn group(ports: Range<u32>) -> Kind {
+        let replica =
+            |port| p4::Replica { port_kind: Some(PortKind::EgressPort(port)), instance: 0 };
+        let replicas = ports.map(replica).collect();
+        let group = p4::MulticastGroupEntry { multicast_group_id: 1, replicas };
+        let r#type = Some(Replication::MulticastGroupEntry(group));
+        Kind::PacketReplicationEngineEntry(p4::PacketReplicationEngineEntry { r#type })
+    }
+
+    #[test]
+    fn batch_that_the_target_refuses_changes_nothing() {
+        let mut device = Device::new(1, Stubborn::default());
+        let (sender, _answers) = mpsc::channel(WAITING);
+        let join = p4::MasterArbitrationUpdate { election_id: PRIMARY, ..Default::default() };
+        device.join(&join, sender).unwrap();
+        let config = p4::ForwardingPipelineConfig {
+            p4info: p4src::BMV2_P4INFO.to_vec(),
+            ..Default::default()
+        };
+        let request = p4::SetForwardingPipelineConfigRequest {
+            election_id: PRIMARY,
+            config: Some(config),
+            ..Default::default()
+        };
+        device.push(request).unwrap();
+        let info = P4Info::decode(p4src::BMV2_P4INFO).unwrap();
+        let known = |port: u32, mac: u32| {
+            let entry = Entry::new("linkemu.sources").exact("port", port).exact("mac", mac);
+            Kind::TableEntry(entry.does("linkemu.known").encode(&info).unwrap())
+        };
+        let first = vec![(Type::Insert, known(1, 1)), (Type::Insert, group(1..3))];
+        assert_eq!(write(&mut device, first), [0, 0]);
+        // One invalid update does not affect the others.
+        let twice = vec![(Type::Insert, known(1, 1)), (Type::Insert, known(1, 2))];
+        assert_eq!(write(&mut device, twice), [Code::AlreadyExists as i32, 0]);
+        assert_eq!(device.target.applied, 3);
+        let (entries, groups) = (device.entries.clone(), device.groups.clone());
+        device.target.refuses = true;
+        let refused = vec![
+            (Type::Insert, known(2, 2)),
+            (Type::Delete, known(1, 1)),
+            (Type::Insert, known(1, 1)),
+            (Type::Modify, group(1..9)),
+            (Type::Delete, known(9, 9)),
+            (Type::Delete, known(1, 2)),
+        ];
+        let (full, missing) = (Code::ResourceExhausted as i32, Code::NotFound as i32);
+        assert_eq!(write(&mut device, refused), [full, full, full, full, missing, full]);
+        assert_eq!((&device.entries, &device.groups), (&entries, &groups));
+        // Others than the primary may not write.
+        device.target.refuses = false;
+        let request = p4::WriteRequest { election_id: None, ..Default::default() };
+        assert_eq!(device.write(request).unwrap_err().code(), Code::PermissionDenied);
+    }
+}
