@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,10 +23,12 @@ use p4switch::target::Switch;
 use p4switch::worker::Worker;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
+/// Controllers that wait to be accepted.
+const BACKLOG: u32 = 64;
 /// Descriptors of each queue.
 const RING: u16 = 1024;
 /// Buffers besides those in rings.
@@ -81,8 +84,9 @@ fn write_manual(folder: &Path) -> std::io::Result<()> {
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let listener = runtime
-        .block_on(TcpListener::bind(arguments.listen))
+    // Taken first, so that a second switch is refused before it touches a port. Nobody is accepted before
+    // the ports are open.
+    let socket = bind(arguments.listen)
         .with_context(|| format!("cannot listen at {}: give another --listen", arguments.listen))?;
     let opened = open(&arguments.ports)?;
     let (bell, rung) = UnixStream::pair().context("cannot make a pair of sockets")?;
@@ -115,6 +119,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let listener = socket.listen(BACKLOG)?;
         tracing::info!(listen = %arguments.listen, "ready");
         endpoint::supervisor::ready("serving P4Runtime");
         tokio::select! {
@@ -130,6 +135,13 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let counts = worker.join().map_err(|_| anyhow::anyhow!("the worker panicked"))??;
     report(&opened.started, counts);
     Ok(())
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 /// Runs `run` on this thread with a mempool cache, on a core.
