@@ -38,6 +38,8 @@ use tonic_types::pb as rpc;
 
 /// Largest body of a request.
 const BYTES: usize = profile::MESSAGE_BYTES;
+/// Bytes beyond it that are read and dropped.
+const DISCARDED: usize = 16 << 20;
 /// For the body of a request.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Length of the prefix of a message of gRPC: a flag, and the length of the message.
@@ -114,17 +116,36 @@ impl Calls {
     }
 }
 
-async fn read(body: Body) -> Result<Bytes, Status> {
-    match timeout(DEADLINE, Limited::new(body, BYTES).collect()).await {
+async fn read(mut body: Body) -> Result<Bytes, Status> {
+    match timeout(DEADLINE, Limited::new(&mut body, BYTES).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Status::out_of_range(format!(
-            "the request is longer than the {BYTES} bytes that one may have"
-        ))),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            discard(&mut body).await;
+            Err(Status::out_of_range(format!(
+                "the request is longer than the {BYTES} bytes that one may have"
+            )))
+        }
         Ok(Err(_)) => Err(Status::cancelled("the request ended before it was whole")),
         Err(_) => Err(Status::deadline_exceeded(format!(
             "the body of the request was not there within {DEADLINE:?}"
         ))),
     }
+}
+
+/// Drops the rest of a body that is too long. A client that is still sending it when the connection ends
+/// does not read the refusal.
+async fn discard(body: &mut Body) {
+    let mut left = DISCARDED;
+    let rest = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            if bytes > left {
+                break;
+            }
+            left -= bytes;
+        }
+    };
+    let _ = timeout(DEADLINE, rest).await;
 }
 
 /// A message from its JSON. An empty body is an empty message.
