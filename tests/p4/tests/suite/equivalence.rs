@@ -9,7 +9,7 @@ use p4::numbered::Numbered;
 use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
 use smoke::stats::{Count, Pipe, Stats};
-use smoke::testbed::{Options, SAT_INTERFACE, Testbed};
+use smoke::testbed::{Options, SAT_INTERFACE, SERVER, Testbed};
 
 use super::SEED;
 use super::path::{
@@ -92,6 +92,15 @@ fn halves(lost: &[bool]) -> [u64; 2] {
     [gone, lost.len() as u64 - gone]
 }
 
+/// Sends a packet of each client, which exists from then on, over a link without loss.
+fn introduce(hosts: &Testbed) -> anyhow::Result<()> {
+    for client in 0..CLIENTS {
+        let [own, other] = [hosts.client_address(client), SERVER].map(|it| it.to_string());
+        hosts.client().run(&["ping", "-c", "1", "-W", "5", "-I", &own, &other])?;
+    }
+    Ok(())
+}
+
 /// Sets a link with a loss in TOML.
 fn set(hosts: &Testbed, words: &str, seed: u64) -> anyhow::Result<()> {
     let text = link("lossy", words, "", "0 ms");
@@ -125,6 +134,7 @@ fn equals(cpus: &Cpus, packets: usize, links: &'static [(&str, &str)]) -> anyhow
     let plain = alone(cpus, SEED, delays)?;
     on_bed(cpus, CLIENTS as u8, SEED, move |bed| {
         let linkctl = bed.linkctl()?;
+        introduce(&bed.hosts)?;
         // A stall of the machine during one measurement spoils the comparison.
         let mut agreed = Ok(());
         for _ in 0..3 {
@@ -149,6 +159,7 @@ fn equals(cpus: &Cpus, packets: usize, links: &'static [(&str, &str)]) -> anyhow
                 // Each attempt compares with other draws of the dataplane.
                 seed += 1;
                 let without = alone(cpus, seed, |hosts, linkctl| {
+                    introduce(hosts)?;
                     set(hosts, words, seed)?;
                     losses(hosts, linkctl, packets)
                 })?;
