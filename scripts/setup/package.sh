@@ -14,7 +14,7 @@ RELEASES="bookworm trixie"
 # Debian packages that our packages and their tests need. Roots are booted without a network, so
 # their archives are downloaded into the root; a test installs them.
 ROOT_ARCHIVES="kmod libbpf1 libbsd0 libibverbs1 ibverbs-providers libnuma1 libxdp1 driverctl \
-logrotate sensible-utils"
+libpcap0.8 logrotate sensible-utils"
 ROOT_INCLUDE="systemd systemd-sysv dbus iproute2 iputils-ping"
 
 # A minimal Debian of suite $1 in build/tools/roots, from the mirror that apt uses here.
