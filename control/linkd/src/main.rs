@@ -7,7 +7,6 @@ use endpoint::supervisor;
 use linkd::{
     Listen, Metrics, Permissions, Reload, Security, Server, Settings, TlsFiles, WebListen,
 };
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -173,9 +172,7 @@ fn main() -> ExitCode {
 }
 
 fn write_manual(folder: &Path) -> anyhow::Result<()> {
-    let tree = Args::command();
-    manual::write_pages(&tree, "8", folder)
-        .and_then(|_| manual::write_completions(&tree, folder))
+    manual::write_daemon(&Args::command(), folder)
         .with_context(|| format!("cannot write to {}", folder.display()))
 }
 
@@ -183,11 +180,7 @@ fn write_manual(folder: &Path) -> anyhow::Result<()> {
 async fn run(args: Args) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&args.log)
         .with_context(|| format!("--log {:?}: write a level such as info", args.log))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    endpoint::log::to_stderr(filter);
     let catalog = profile::Catalog::load(&args.profiles)?;
     // Before the socket stands, so that no signal after it goes astray.
     let mut terminate = signal(SignalKind::terminate())?;

@@ -2,10 +2,8 @@
 //! `linkd-p4switch`: see `--help`.
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -47,7 +45,7 @@ const LEARNED: usize = 1024;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(folder) = &arguments.manual {
-        return match write_manual(folder) {
+        return match manual::write_daemon(&Arguments::command(), folder) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("error: cannot write to {}: {error}", folder.display());
@@ -61,11 +59,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let filter = tracing_subscriber::EnvFilter::new(&arguments.log);
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    endpoint::log::to_stderr(filter);
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -73,12 +67,6 @@ fn main() -> ExitCode {
             ExitCode::from(1)
         }
     }
-}
-
-fn write_manual(folder: &Path) -> std::io::Result<()> {
-    let tree = Arguments::command();
-    manual::write_pages(&tree, "8", folder)?;
-    manual::write_completions(&tree, folder)
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -156,7 +144,7 @@ fn work<T>(core: Option<usize>, eal: Eal, run: impl FnOnce(Eal) -> T) -> anyhow:
     Ok(run(eal))
 }
 
-/// Ports, and what they are made of.
+/// Ports, with their environment and buffers.
 struct Opened {
     eal: Eal,
     pool: Mempool,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkd-dataplane`: see `--help`.
 
-use std::io::IsTerminal;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +51,7 @@ const GONE: Duration = Duration::from_secs(3);
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(folder) = &arguments.manual {
-        return match write_manual(folder) {
+        return match manual::write_daemon(&Arguments::command(), folder) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("error: cannot write to {}: {error}", folder.display());
@@ -69,11 +67,7 @@ fn main() -> ExitCode {
         }
     };
     let filter = tracing_subscriber::EnvFilter::new(&arguments.log);
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    endpoint::log::to_stderr(filter);
     match run(&arguments, &choices) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -81,12 +75,6 @@ fn main() -> ExitCode {
             ExitCode::from(1)
         }
     }
-}
-
-fn write_manual(folder: &Path) -> std::io::Result<()> {
-    let tree = Arguments::command();
-    manual::write_pages(&tree, "8", folder)?;
-    manual::write_completions(&tree, folder)
 }
 
 fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@
 //! stale and may be removed.
 
 pub mod errors;
+pub mod log;
 pub mod supervisor;
 
 use nix::fcntl::{Flock, FlockArg};

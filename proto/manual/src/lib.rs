@@ -76,6 +76,15 @@ pub fn write_completions(command: &Command, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes a daemon's pages and completion scripts into a folder, which is made.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn write_daemon(command: &Command, folder: &Path) -> io::Result<()> {
+    write_pages(command, "8", folder)?;
+    write_completions(command, folder)
+}
+
 /// Subcommands and options of a tree that its pages do not name, for tests: those that are not
 /// hidden, and pages that are not there.
 #[must_use]
