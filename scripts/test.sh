@@ -106,7 +106,7 @@ failures() {
 
 # Names of failed tests in log $1, or why its program ended.
 names() {
-    grep -hE '^test .* (\.\.\. )?FAILED$|^(FAILED|ERROR) |^not ok |(^fatal|: fatal) |overflowed its stack|\(signal: ' "$1" |
+    grep -hE '^test .* FAILED$|^(FAILED|ERROR) |^not ok |(^fatal|: fatal) |overflowed its stack|\(signal: ' "$1" |
         sort -u | head -n 20
 }
 
