@@ -51,7 +51,7 @@ pub struct Options {
     pub limits: Limits,
 }
 
-/// Bounds of what a file may have, so that its reading and all that follows take bounded memory.
+/// Limits of a file, so that reading and evaluating it take bounded memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Probes, including those that the log leaves out.

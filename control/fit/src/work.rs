@@ -4,7 +4,7 @@
 //! [`observe`] runs a computation of this crate with an [`Observer`]. The observer belongs to the
 //! thread: functions of this crate report to it and ask it, and their signatures stay free of it.
 //! After a cancellation they end early with results that mean nothing, which [`observe`] discards.
-//! Without an observer, nothing is reported and nothing is cancelled.
+//! Without an observer, no progress is reported, and work cannot be cancelled.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ thread_local! {
     static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
-/// Puts back what was observed before, after a panic too.
+/// Restores the previous observer, also after a panic.
 struct Restore(Option<Scope>);
 
 impl Drop for Restore {

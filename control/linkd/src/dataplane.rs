@@ -214,8 +214,8 @@ impl Dataplane {
         Ok(self.taken_stats(mark).await?.0)
     }
 
-    /// A snapshot of a run, which takes longer with a switch: what was lost on the way to it and back
-    /// is known when no frame is in flight.
+    /// A snapshot of a run. With a switch it takes longer: frames lost between switch and box are known
+    /// when none is in flight.
     pub async fn run_stats(&self, mark: bool) -> Result<pb::Stats, Status> {
         let (mut stats, taken) = self.taken_stats(mark).await?;
         match taken {

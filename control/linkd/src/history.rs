@@ -24,7 +24,7 @@ const COARSE_SAMPLES: usize = 3_600;
 const FINE_SAMPLES: usize = 600;
 /// Kept of all links: 50 MB.
 const SAMPLES: usize = 131_072;
-/// Interval from round to round, as a multiple of the duration of a round, for most of which linkd waits
+/// Interval between rounds, as a multiple of the duration of a round. Most of a round is spent waiting
 /// for workers.
 const REST: u32 = 3;
 /// Links that are asked at a time.

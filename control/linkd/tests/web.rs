@@ -746,7 +746,7 @@ async fn log_is_fitted_over_json_by_an_operator_and_read_by_a_viewer() {
     assert!(job["fit"]["plots"][0]["link"].as_array().unwrap().len() > 100);
     let list = site.json("Jobs/ListJobs", &viewer, "{}").await.json();
     assert_eq!(list["jobs"][0]["name"], *name);
-    // What a viewer may see of the machine, and what it may not do.
+    // A viewer may read the state of the machine, and may not change jobs.
     let checks = site.json("Doctor/Diagnose", &viewer, "{}").await.json();
     assert!(checks["checks"].as_array().unwrap().len() > 10, "{checks}");
     for method in ["CancelJob", "DeleteJob"] {

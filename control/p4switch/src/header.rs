@@ -22,7 +22,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// Writes the header. The pipeline sets what is zero.
+    /// Writes the header. The pipeline sets the fields that are zero.
     pub fn write(&self, out: &mut [u8; LENGTH]) {
         *out = [0; LENGTH];
         let (port, rest) = out.split_at_mut(2);

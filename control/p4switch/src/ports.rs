@@ -106,7 +106,7 @@ impl Ports {
         }
     }
 
-    /// Sends what is staged.
+    /// Sends the staged frames.
     pub fn flush(&mut self) {
         for port in self.ports.values_mut().filter(|port| !port.staged.is_empty()) {
             flush(port, &mut self.counts);

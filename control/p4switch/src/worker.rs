@@ -134,7 +134,7 @@ impl Worker {
         }
     }
 
-    /// Moves what has arrived through the pipeline. Returns false if nothing has.
+    /// Moves frames that have arrived through the pipeline. Returns false without frames.
     fn exchange(&mut self) -> bool {
         let Some(pipeline) = &mut self.pipeline else {
             let mut dropped = VecDeque::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads a specification by librte_pipeline, after a check of what it does not check.
+//! Reads a specification by librte_pipeline, after checks that it does not make.
 //!
 //! `rte_swx_pipeline_table_config` of 22.11 reads beyond the list of a table's actions if the default
 //! action is not in it.

@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 use tokio::task::spawn_blocking;
 use tonic::{Request, Response, Status};
 
-/// Lengths of frames: an Ethernet header, and what a dataplane can hold.
+/// Lengths of frames: from an Ethernet header to the longest frame of a dataplane.
 const FRAMES: RangeInclusive<u32> = 14..=MAX_FRAME;
 const WORKERS: RangeInclusive<u32> = 1..=1024;
 

@@ -417,7 +417,7 @@ impl Taken {
         Some(self.counts.instance).filter(|instance| *instance > 0)
     }
 
-    /// Adds to statistics that were asked for after it was read what the switch says of their run.
+    /// Adds the view of the switch to the run of these statistics, which were read after it.
     pub async fn add_witness(&self, stats: &mut pb::Stats, marks: bool) {
         tokio::time::sleep(SETTLE).await;
         let after = self.current.counts().await;

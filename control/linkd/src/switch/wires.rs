@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the switch, as a witness outside of the box, says of a run.
+//! The switch as a witness of a run outside of the box.
 //!
 //! Two counters that are read one after the other differ by the frames in between. So the side that a
-//! frame passes first is read first: what is missing then is lost, and the largest difference so far is
+//! frame passes first is read first: missing frames are then lost, and the largest difference so far is
 //! the least number of lost frames. It is exact when no frame was in flight.
 
 use ::switch::{Count, Counts, Fates, Histogram};
@@ -37,7 +37,7 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    /// Adds what the switch says to the run of `stats`, with its counters read `before` and `after` them.
+    /// Adds the view of the switch to the run of `stats`. Its counters were read `before` and `after` them.
     /// `since` is the instant since which it has answered without a break, if it does.
     pub fn add(
         &mut self,
