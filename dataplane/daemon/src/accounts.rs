@@ -10,7 +10,7 @@ use emu::histogram::Histogram;
 use emu::stats::{ClientStats, Count, DropReason, PipeStats, Snapshot};
 use emu::units::{ByDirection, Direction, Nanos};
 use proto::linkemu::v1 as model;
-use shim::Tick;
+use shim::Numbers;
 use worker::command::Report;
 use worker::io::EgressCounters;
 
@@ -118,10 +118,24 @@ pub fn merge(reports: &[Box<Report>], pairs: Vec<[PortAccount; 2]>) -> model::St
     stats
 }
 
-/// Sets the number of each client in the switch: its index in the only worker.
-pub(crate) fn number_clients(clients: &mut [model::ClientStats], tick: Tick) {
-    for (client, place) in clients.iter_mut().zip(0..) {
-        client.number = shim::number(place, tick).into();
+/// Sets the number of each client in the switch: by its index in the worker that `has` it. The
+/// reports are in the order of the workers.
+pub(crate) fn number_clients(
+    clients: &mut [model::ClientStats],
+    reports: &[Box<Report>],
+    has: impl Fn(ClientKey) -> usize,
+    numbers: Numbers,
+) {
+    let mut known = HashMap::new();
+    for (worker, report) in (0_u16..).zip(reports) {
+        let own = report.snapshot.clients.iter().filter(|it| has(it.key) == usize::from(worker));
+        known.extend(own.filter_map(|client| {
+            let number = numbers.of(worker).number(client.index?);
+            Some((client.key.to_string(), u32::from(number)))
+        }));
+    }
+    for client in clients {
+        client.number = known.get(&client.client).copied().unwrap_or(0);
     }
 }
 

@@ -53,12 +53,6 @@ pub enum ChoiceError {
     /// The switch in the file.
     #[error("{0}")]
     Switch(#[from] SwitchError),
-    /// Several workers behind a switch.
-    #[error(
-        "{0} workers behind a switch: its client numbers are those of one worker; give one --core, \
-         or one of `cores` under [workers] in the box's file"
-    )]
-    Behind(usize),
     /// Several pairs behind a switch.
     #[error(
         "{0} port pairs behind a switch: it is connected to one pair; give one, or leave [switch] \
@@ -150,9 +144,6 @@ impl Choices {
         let pairs = pairs(&arguments.ports, file, roots)?;
         let cores = cores(arguments, file, may, can)?;
         let switch = file.switch.as_ref().map(Switch::new).transpose()?;
-        if switch.is_some() && cores.len() != 1 {
-            return Err(ChoiceError::Behind(cores.len()));
-        }
         if switch.is_some() && pairs.len() != 1 {
             return Err(ChoiceError::PairsBehind(pairs.len()));
         }
@@ -323,13 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn several_workers_behind_switch_are_refused() {
+    fn switch_is_that_of_the_file_for_any_number_of_workers() {
         let file = "[switch]\ntarget = \"bmv2\"\nbox_wan = 0\nbox_client = 1\nwan = [2]\n\
                     client = [3]\n";
         assert!(with_ports(&[], file).unwrap().switch.is_some());
         assert_eq!(with_ports(&[], "").unwrap().switch, None);
-        let error = with_ports(&["--workers", "2"], file).unwrap_err();
-        assert!(error.contains("2 workers behind a switch") && error.contains("--core"), "{error}");
+        let two = with_ports(&["--workers", "2"], file).unwrap();
+        assert!(two.switch.is_some() && two.cores.len() == 2);
         let error = with_ports(&[], &format!("{file}election = 0")).unwrap_err();
         assert!(error.contains("switch.election"), "{error}");
     }

@@ -27,6 +27,7 @@ use dpdk::TscClock;
 use emu::client::ClientName;
 use emu::engine::Limits;
 use emu::links::{Board, MAIN};
+use emu::place::worker_of;
 use emu::plan::Room;
 use emu::units::{Instant, Nanos};
 use owner::{Entry, Journal, Keys};
@@ -43,7 +44,7 @@ use crate::names::Names;
 use crate::schedule::Schedule;
 use crate::sharing::Role;
 use crate::span::Span;
-use crate::switch::tick;
+use crate::switch::numbers_described;
 pub use apply::together::{LinkChange, MOST_LINKS, TogetherError, apply_links};
 pub use apply::{Made, Source, Terms};
 pub use capture::Chunks;
@@ -439,7 +440,10 @@ impl Dataplane {
     async fn merge(&self, reports: &[Box<Report>], history: &History, mark: bool) -> model::Stats {
         let mut stats = merge(reports, self.0.machine.ports.accounts());
         if let Some(switch) = &self.0.machine.fixed.description.switch {
-            number_clients(&mut stats.clients, tick(switch.target()));
+            let numbers = numbers_described(switch, reports.len());
+            let home = self.home();
+            let has = |key| home.unwrap_or_else(|| worker_of(key, reports.len()));
+            number_clients(&mut stats.clients, reports, has, numbers);
         }
         // If the clock itself stopped, the workers did not notice their stall.
         let jump = self.0.machine.longest_jump(self.0.number, mark).as_nanos();

@@ -29,7 +29,7 @@ use emu::plan::Room;
 use endpoint::{Claim, supervisor};
 use proto::dataplane::v1 as pb;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
-use shim::{SHIM, Tick};
+use shim::{Numbers, SHIM};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -84,10 +84,10 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     let (_claim, listener) = Claim::new(&arguments.socket, "linkd-dataplane")?;
     check_memory(choices.memory)?;
     let min_data_room = pairs::ports(pairs).map(|p| p.spec.min_data_room()).max().unwrap_or(0);
-    let tick = choices.switch.as_ref().map(switch::tick_of);
+    let numbers = choices.switch.as_ref().map(|it| switch::numbers(it, cores.len()));
     let has_hairpin = pairs.iter().any(|pair| pair.vlans().is_some());
-    let tail = match tick {
-        Some(tick) => Tail::Shim(tick),
+    let tail = match numbers {
+        Some(numbers) => Tail::Shim(numbers),
         // A single hairpin pair runs as one of several.
         None if pairs.len() > 1 || has_hairpin => Tail::Pair,
         None => Tail::None,
@@ -97,7 +97,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         max_frame: choices.max_frame,
         buffers: choices.buffers,
         min_data_room,
-        shim: tick.map_or(0, |_| SHIM),
+        shim: numbers.map_or(0, |_| SHIM),
         pairs: pairs.len(),
         vlan: if has_hairpin { VLAN_TAG } else { 0 },
     };
@@ -120,7 +120,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         frame: opened.max_frame,
         copy_break: choices.copy_break,
         buffers: opened.kept,
-        offloaded: tick.map_or(0, Tick::clients),
+        offloaded: numbers.map_or(0, Numbers::clients),
     };
     let plan = pb::Plan {
         profile: profile::Catalog::built_in().get("transparent").map(|p| p.as_proto().clone()),

@@ -6,10 +6,12 @@ use std::io;
 
 use dpdk::{Eal, RxQueue, TscClock, Waiter};
 use emu::plan::Plan;
+use shim::Numbers;
 use worker::distribute::{Distributed, Lending, connect};
 use worker::dpdk_io::DpdkIo;
 use worker::edge::Tail;
 use worker::hairpin::{HairpinIo, PairIo};
+use worker::io::PacketIo;
 use worker::paired::PairedIo;
 use worker::shim::ShimIo;
 
@@ -73,18 +75,28 @@ fn spawn_two(
 ) -> io::Result<(Running, Vec<PairCounters>)> {
     let mut counters = PairCounters::default();
     let running = match (settings.tail, workers.pop(), workers.is_empty()) {
-        (Tail::Shim(tick), Some(only), true) => {
-            workers::spawn(eal, vec![ShimIo::new(only, tick)], clock, plan, settings)?
+        (Tail::Shim(numbers), Some(only), true) => {
+            workers::spawn(eal, shimmed(vec![only], numbers), clock, plan, settings)?
         }
         (_, Some(only), true) => workers::spawn(eal, vec![only], clock, plan, settings)?,
         (_, last, _) => {
             workers.extend(last);
             let workers = connect(workers, lending);
             counters.overflow = workers.iter().map(Distributed::overflow).collect();
-            workers::spawn(eal, workers, clock, plan, settings)?
+            match settings.tail {
+                Tail::Shim(numbers) => {
+                    workers::spawn(eal, shimmed(workers, numbers), clock, plan, settings)?
+                }
+                _ => workers::spawn(eal, workers, clock, plan, settings)?,
+            }
         }
     };
     Ok((running, vec![counters]))
+}
+
+/// The I/O of each worker, with a switch behind it.
+fn shimmed<I: PacketIo>(workers: Vec<I>, numbers: Numbers) -> Vec<ShimIo<I>> {
+    workers.into_iter().zip(0..).map(|(io, worker)| ShimIo::new(io, numbers.of(worker))).collect()
 }
 
 /// The I/O of a worker, by pair. The first one wakes on frames of all.

@@ -6,7 +6,7 @@
 
 use boxfile::{Stage, Switch, Target};
 use proto::dataplane::v1 as pb;
-use shim::Tick;
+use shim::{Numbers, Tick};
 
 fn target(target: Target) -> pb::SwitchTarget {
     match target {
@@ -17,17 +17,28 @@ fn target(target: Target) -> pb::SwitchTarget {
 }
 
 /// The unit of a switch's clock.
-pub(crate) fn tick(target: pb::SwitchTarget) -> Tick {
+fn tick(target: pb::SwitchTarget) -> Tick {
     match target {
         pb::SwitchTarget::Bmv2 | pb::SwitchTarget::Swx => Tick::Microsecond,
         pb::SwitchTarget::Tofino | pb::SwitchTarget::Unspecified => Tick::Nanosecond,
     }
 }
 
-/// The unit of this switch's clock.
+/// How this switch numbers the clients of several workers; those of the first one.
 #[must_use]
-pub fn tick_of(switch: &Switch) -> Tick {
-    tick(target(switch.target))
+pub fn numbers(switch: &Switch, workers: usize) -> Numbers {
+    numbers_of(target(switch.target), 1, workers)
+}
+
+/// The same, as `Describe` says it.
+#[must_use]
+pub fn numbers_described(switch: &pb::Switch, workers: usize) -> Numbers {
+    numbers_of(switch.target(), 1, workers)
+}
+
+fn numbers_of(target: pb::SwitchTarget, boxes: u32, workers: usize) -> Numbers {
+    let workers = u16::try_from(workers).unwrap_or(u16::MAX);
+    Numbers::of_first(tick(target), workers).shared_by(boxes)
 }
 
 /// A switch as `Describe` says it.
@@ -78,7 +89,7 @@ mod tests {
             program: "/usr/share/linkemu".into(),
         };
         assert_eq!(describe(&switch), expected);
-        assert_eq!(tick_of(&switch), Tick::Nanosecond);
+        assert_eq!(numbers(&switch, 4), Numbers::of_first(Tick::Nanosecond, 4));
         let all = Switch {
             target: Target::Bmv2,
             stages: vec![Stage::Classification, Stage::Loss, Stage::Marking],
@@ -86,6 +97,6 @@ mod tests {
         };
         let told = describe(&all);
         assert!(told.classifies && told.loses && told.marks);
-        assert_eq!(tick_of(&all), Tick::Microsecond);
+        assert_eq!(numbers(&all, 1), Numbers::of_first(Tick::Microsecond, 1));
     }
 }

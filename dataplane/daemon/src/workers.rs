@@ -83,9 +83,10 @@ where
         let one = dpdk::with_memory_on(node, || Engine::new(settings.limits, plan.clone(), at))
             .map_err(io::Error::other)
             .and_then(|mut engine| {
-                engine.set_observer(Edge::observer(settings.tail, None));
+                let tail = settings.tail.of(u16::try_from(worker).unwrap_or(u16::MAX));
+                engine.set_observer(Edge::observer(tail, None));
                 let (handle, inbox) = channel(settings.limits.clients as usize);
-                let handle = handle.with_tail(settings.tail).with_node(node);
+                let handle = handle.with_tail(tail).with_node(node);
                 let run = Worker::new(engine, io, clock, inbox, settings.idle);
                 let ending = Ending { worker, to: ending.clone() };
                 start(eal, run, ending, (*core, settings.idle), handle)

@@ -19,7 +19,7 @@ use emu::tag::Tagged;
 use emu::units::{Direction, Instant, Nanos};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
-use shim::{SHIM, Shim, Tick};
+use shim::{Numbers, SHIM, Shim, Tick};
 use worker::dpdk_io::{DpdkIo, PortQueues, Source};
 use worker::edge::Tail;
 use worker::io::PacketIo;
@@ -27,6 +27,8 @@ use worker::run::Idle;
 use worker::shim::ShimIo;
 
 const TICK: Tick = Tick::Microsecond;
+/// There is one worker.
+const NUMBERS: Numbers = Numbers { tick: TICK, room: 4096, workers: 1, worker: 0 };
 const EPOCH: u16 = 7;
 const SLOT: u16 = 9;
 const DELAY_NS: u64 = 5_000_000;
@@ -176,12 +178,12 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
         copy_break: 256,
         buffers: kept,
         idle: Nanos::ZERO,
-        offloaded: TICK.clients(),
+        offloaded: NUMBERS.clients(),
     };
     let settings =
-        Settings { idle: Idle::Busy, cores: cores.clone(), limits, tail: Tail::Shim(TICK) };
+        Settings { idle: Idle::Busy, cores: cores.clone(), limits, tail: Tail::Shim(NUMBERS) };
     let workers =
-        workers::spawn(&eal, vec![ShimIo::new(io, TICK)], clock, &compiled, &settings).unwrap();
+        workers::spawn(&eal, vec![ShimIo::new(io, NUMBERS)], clock, &compiled, &settings).unwrap();
     let room = Room {
         clients: 4,
         frame: max_frame,

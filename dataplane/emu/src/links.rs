@@ -326,6 +326,19 @@ impl<B: Buffer> Links<B> {
         Place { worker: worker_of(of, workers) as u16, link: number, hint }
     }
 
+    /// Where a frame that arrived at `at` belongs if it names a client of a worker in an epoch; none
+    /// if it must be classified.
+    #[inline]
+    #[must_use]
+    pub fn placed(&self, at: Instant, worker: u16, epoch: u16) -> Option<Place> {
+        let board = self.board(at);
+        let main = self.engines.first().and_then(Option::as_deref);
+        let believed = board.is_empty()
+            && board.home(MAIN).is_none()
+            && main.is_some_and(|main| main.believes(epoch));
+        believed.then_some(Place { worker, link: MAIN as u16, hint: Hint::None })
+    }
+
     /// The engine of a link; that of `main` if a rule names one that has been removed.
     #[inline]
     fn link_or_main(&mut self, number: usize) -> Option<&mut Engine<B>> {

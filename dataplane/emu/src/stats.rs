@@ -145,6 +145,8 @@ impl PipeStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientStats {
     pub key: ClientKey,
+    /// In the engine; none of the expired clients, which are one here.
+    pub index: Option<u32>,
     pub pipes: ByDirection<PipeStats>,
 }
 

@@ -20,9 +20,9 @@
 //! | 22 | 48 | stamp: when it came to the switch, in ticks | | stays |
 //! | 28 | 32 | planned: ticks from arrival to when it is due, modulo 2³² | | written |
 //!
-//! A client's number is its index in the engine and one more, if that is below [`Tick::numbers`]. It
-//! is believed only in the epoch of the current plan (docs/adr/0031): a frame with any other number
-//! is classified as if it had none. So a wrong number has no effect.
+//! A client's number names its worker and its index there ([`Numbers`]), if that is below the box's
+//! share of [`Tick::numbers`]. It is believed only in the epoch of the current plan (docs/adr/0031): a frame with
+//! any other number is classified as if it had none. So a wrong number has no effect.
 
 use emu::classify::{ETHERNET, payload};
 use emu::units::{Direction, Instant};
@@ -61,13 +61,6 @@ impl Tick {
         }
     }
 
-    /// Clients that have a number: those with a lower index than this.
-    #[inline]
-    #[must_use]
-    pub fn clients(self) -> u32 {
-        self.numbers() - 1
-    }
-
     /// Whole ticks from one instant to another, modulo 2³²: never more than there are.
     #[inline]
     #[must_use]
@@ -77,6 +70,83 @@ impl Tick {
             Self::Microsecond => (nanos / 1_000) as u32,
             Self::Nanosecond => nanos as u32,
         }
+    }
+}
+
+/// Clients that each worker has, and that are one in the sum: bypass and default.
+const FIXED: u32 = 2;
+
+/// The numbers of the clients of one of several workers. The fixed clients have 1 and 2, whatever the
+/// worker; then those of all workers take turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    pub tick: Tick,
+    /// Numbers are below this.
+    pub room: u32,
+    /// At least 1.
+    pub workers: u16,
+    pub worker: u16,
+}
+
+impl Numbers {
+    /// Of the first of several workers of a box, which has the switch for itself.
+    #[must_use]
+    pub fn of_first(tick: Tick, workers: u16) -> Self {
+        Self { tick, room: tick.numbers(), workers, worker: 0 }
+    }
+
+    /// Those of one of several boxes behind the switch: it has a power of two of its counters for each.
+    #[must_use]
+    pub fn shared_by(self, boxes: u32) -> Self {
+        Self { room: self.tick.numbers() / boxes.max(1).next_power_of_two(), ..self }
+    }
+
+    /// Those of another worker.
+    #[must_use]
+    pub fn of(self, worker: u16) -> Self {
+        Self { worker, ..self }
+    }
+
+    /// Clients of each worker that have a number: those with a lower index than this.
+    #[must_use]
+    pub fn clients(self) -> u32 {
+        let others = self.room.saturating_sub(1 + FIXED);
+        FIXED + others / u32::from(self.workers.max(1))
+    }
+
+    /// The number of the client with an index on this worker; zero: it has none.
+    #[inline]
+    #[must_use]
+    pub fn number(self, index: u32) -> u16 {
+        let number = match index.checked_sub(FIXED) {
+            None => index + 1,
+            Some(_) if index >= self.clients() => return 0,
+            Some(other) => {
+                FIXED + 1 + other * u32::from(self.workers.max(1)) + u32::from(self.worker)
+            }
+        };
+        u16::try_from(number).unwrap_or(0)
+    }
+
+    /// The worker that a number names, and the index there; none if it names no client of one worker
+    /// alone.
+    #[inline]
+    #[must_use]
+    pub fn place(self, number: u16) -> Option<(u16, u32)> {
+        let other = u32::from(number).checked_sub(FIXED + 1)?;
+        let workers = u32::from(self.workers.max(1));
+        let index = FIXED + other / workers;
+        (index < self.clients()).then_some(((other % workers) as u16, index))
+    }
+
+    /// The index on this worker that a number names; none if it names none here.
+    #[inline]
+    #[must_use]
+    pub fn index(self, number: u16) -> Option<u32> {
+        if self.workers <= 1 && (1..=FIXED as u16).contains(&number) {
+            return Some(u32::from(number) - 1);
+        }
+        self.place(number).filter(|(worker, _)| *worker == self.worker).map(|(_, index)| index)
     }
 }
 
@@ -135,21 +205,6 @@ impl Shim {
         b[28..].copy_from_slice(&self.planned.to_be_bytes());
         b
     }
-
-    /// The index of the client that it names; none if it names none.
-    #[inline]
-    #[must_use]
-    pub fn index(&self, tick: Tick) -> Option<u32> {
-        let number = u32::from(self.client);
-        number.checked_sub(1).filter(|_| number < tick.numbers())
-    }
-}
-
-/// The number of the client with an index; zero: it has none.
-#[must_use]
-pub fn number(client: u32, tick: Tick) -> u16 {
-    let number = client.saturating_add(1);
-    u16::try_from(number).ok().filter(|_| number < tick.numbers()).unwrap_or(0)
 }
 
 /// Whether the switch reads as far as the frame's packet: behind two VLAN tags at most.
@@ -261,17 +316,38 @@ mod tests {
 
     #[test]
     fn number_names_an_index_below_the_switchs_counters() {
-        let index = |client, tick| {
-            let direction = Direction::Forward;
-            let (mark, epoch, loss, stamp, planned) = (false, 7, 0, 0, 0);
-            Shim { direction, mark, client, epoch, loss, stamp, planned }.index(tick)
-        };
-        let tick = Tick::Microsecond;
-        assert_eq!([0, 1, 4095, 4096].map(|c| index(c, tick)), [None, Some(0), Some(4094), None]);
-        assert_eq!(index(2048, Tick::Nanosecond), None);
+        let only = Numbers::of_first(Tick::Microsecond, 1);
+        assert_eq!([0, 1, 4095, 4096].map(|n| only.index(n)), [None, Some(0), Some(4094), None]);
         let numbers = [0, 2047, 4094, 4095, 70_000, u32::MAX];
-        assert_eq!(numbers.map(|client| number(client, tick)), [1, 2048, 4095, 0, 0, 0]);
-        assert_eq!(number(2046, Tick::Nanosecond), 2047);
-        assert_eq!(number(2047, Tick::Nanosecond), 0);
+        assert_eq!(numbers.map(|index| only.number(index)), [1, 2048, 4095, 0, 0, 0]);
+        let only = Numbers::of_first(Tick::Nanosecond, 1);
+        assert_eq!((only.index(2048), only.number(2046), only.number(2047)), (None, 2047, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn number_names_one_worker_and_index(
+            workers in 1..=16_u16, of in 0..16_u16, boxes in 1..=8_u32, index in 0..5_000_u32,
+            number: u16,
+        ) {
+            let numbers = Numbers::of_first(Tick::Microsecond, workers).shared_by(boxes);
+            let numbers = numbers.of(of % workers);
+            prop_assert!(numbers.room * boxes <= 4096);
+            let own = numbers.number(index);
+            prop_assert_eq!(own != 0, index < numbers.clients());
+            prop_assert!(u32::from(own) < numbers.room);
+            if index < FIXED {
+                // Every worker has these, so they name none of several.
+                prop_assert_eq!(u32::from(own), index + 1);
+                prop_assert_eq!(numbers.index(own), (workers == 1).then_some(index));
+            } else if own != 0 {
+                prop_assert_eq!(numbers.place(own), Some((numbers.worker, index)));
+                prop_assert_eq!(numbers.index(own), Some(index));
+            }
+            if let Some((worker, index)) = numbers.place(number) {
+                prop_assert!(worker < workers);
+                prop_assert_eq!(numbers.of(worker).number(index), number);
+            }
+        }
     }
 }

@@ -183,6 +183,10 @@ impl<A: Arrivals<B>, B: Buffer> Arrivals<B> for Sorted<'_, A, B> {
         self.mine.place(of, frame, pair, workers)
     }
 
+    fn placed(&self, of: Reception, worker: u16, epoch: u16) -> Option<Place> {
+        self.mine.placed(of, worker, epoch)
+    }
+
     fn frame(&mut self, of: Reception, frame: &[u8], label: Label<'_>) {
         if self.ways.elsewhere(self.mine, of, (frame, label.pair)).is_none() {
             self.mine.frame(of, frame, label);

@@ -4,7 +4,7 @@
 //!
 //! A tag consists of the number of a captured frame, if present, and the tail.
 
-use ::shim::{Bytes, SHIM, Tick};
+use ::shim::{Bytes, Numbers, SHIM};
 use emu::client::ClientKey;
 use emu::links::ACCESS_TAG;
 use emu::observe::{Event, Observer, Scheduled, Scope, Subject};
@@ -21,8 +21,8 @@ pub enum Tail {
     None,
     /// The number of the port pair ([`crate::paired`]).
     Pair,
-    /// The shim of a switch with a clock of this unit ([`crate::shim`]).
-    Shim(Tick),
+    /// The shim of a switch that numbers the clients of this worker so ([`crate::shim`]).
+    Shim(Numbers),
     /// The access link of a frame in a shared link, and the number of the port pair, if there is one.
     Shared { pair: bool },
 }
@@ -44,9 +44,18 @@ impl Tail {
         Self::Shared { pair: self == Self::Pair }
     }
 
-    fn tick(self) -> Option<Tick> {
+    /// That of another worker.
+    #[must_use]
+    pub fn of(self, worker: u16) -> Self {
         match self {
-            Self::Shim(tick) => Some(tick),
+            Self::Shim(numbers) => Self::Shim(numbers.of(worker)),
+            Self::None | Self::Pair | Self::Shared { .. } => self,
+        }
+    }
+
+    fn numbers(self) -> Option<Numbers> {
+        match self {
+            Self::Shim(numbers) => Some(numbers),
             Self::None | Self::Pair | Self::Shared { .. } => None,
         }
     }
@@ -63,7 +72,7 @@ impl Edge {
     /// None if there is nothing to do.
     #[must_use]
     pub fn observer(tail: Tail, capture: Option<Capture>) -> Option<Box<dyn Observer>> {
-        let idle = tail.tick().is_none() && capture.is_none();
+        let idle = tail.numbers().is_none() && capture.is_none();
         (!idle).then(|| Box::new(Self { tail, capture }) as _)
     }
 
@@ -79,7 +88,7 @@ impl Observer for Edge {
     fn scope(&self, client: ClientKey, direction: Direction) -> Scope {
         if self.capture.as_ref().is_some_and(|c| c.sees(client, direction)) {
             Scope::Everything
-        } else if self.tail.tick().is_some() {
+        } else if self.tail.numbers().is_some() {
             Scope::Schedule
         } else {
             Scope::Nothing
@@ -93,7 +102,7 @@ impl Observer for Edge {
     }
 
     fn marks(&self, frame: &[u8]) -> bool {
-        self.tail.tick().is_some() && ::shim::sees_packet(frame)
+        self.tail.numbers().is_some() && ::shim::sees_packet(frame)
     }
 
     fn mark(&mut self, tag: &mut [u8]) {
@@ -103,8 +112,8 @@ impl Observer for Edge {
     }
 
     fn scheduled(&mut self, scheduled: &Scheduled, subject: &Subject, tag: &mut [u8]) {
-        if let Some(tick) = self.tail.tick() {
-            shim::write(tick, scheduled, subject, tag);
+        if let Some(numbers) = self.tail.numbers() {
+            shim::write(numbers, scheduled, subject, tag);
         }
     }
 

@@ -45,6 +45,9 @@ pub trait Arrivals<B> {
     /// Where a frame that came in by a port pair belongs, on one of `workers`.
     fn place(&self, of: Reception, frame: &[u8], pair: u8, workers: usize) -> Place;
 
+    /// Where a frame belongs that names a client of a worker, if clients are believed in this epoch.
+    fn placed(&self, of: Reception, worker: u16, epoch: u16) -> Option<Place>;
+
     /// A frame to be copied.
     fn frame(&mut self, of: Reception, frame: &[u8], label: Label<'_>);
 
@@ -56,6 +59,11 @@ impl<B: Buffer> Arrivals<B> for Links<B> {
     #[inline]
     fn place(&self, of: Reception, frame: &[u8], pair: u8, workers: usize) -> Place {
         Links::place(self, of.at, of.direction, (frame, pair), workers)
+    }
+
+    #[inline]
+    fn placed(&self, of: Reception, worker: u16, epoch: u16) -> Option<Place> {
+        Links::placed(self, of.at, worker, epoch)
     }
 
     #[inline]

@@ -105,6 +105,10 @@ impl<A: Arrivals<Paired<B>>, B: Buffer> Arrivals<B> for Numbered<'_, A, B> {
         self.arrivals.place(of, frame, self.pair, workers)
     }
 
+    fn placed(&self, of: Reception, worker: u16, epoch: u16) -> Option<Place> {
+        self.arrivals.placed(of, worker, epoch)
+    }
+
     fn frame(&mut self, of: Reception, frame: &[u8], _label: Label<'_>) {
         self.arrivals.frame(of, frame, label(self.pair));
     }

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use ::shim::{Bytes, SHIM, Shim, Tick};
+use ::shim::{Bytes, Numbers, SHIM, Shim};
 use emu::engine::Departure;
 use emu::frame::{Buffer, Frame, Hint, Label};
 use emu::observe::{Scheduled, Subject};
@@ -34,8 +34,8 @@ pub struct Shimmed<B> {
 impl<B: Buffer> Shimmed<B> {
     /// Reads the shim of a buffer that arrived for `direction`.
     #[must_use]
-    pub fn new(mut buffer: B, direction: Direction, tick: Tick) -> Self {
-        let hint = hint(buffer.bytes(), direction, tick);
+    pub fn new(mut buffer: B, direction: Direction, numbers: Numbers) -> Self {
+        let hint = hint(buffer.bytes(), direction, numbers);
         if hint != Hint::Reject
             && let Some(shim) = buffer.bytes_mut().first_chunk_mut()
         {
@@ -70,10 +70,10 @@ impl<B: Buffer> Buffer for Shimmed<B> {
     }
 }
 
-/// The client in a frame's shim; [`Hint::Reject`] if it has no shim of its direction.
-fn hint(frame: &[u8], direction: Direction, tick: Tick) -> Hint {
+/// The client of this worker in a frame's shim; [`Hint::Reject`] if it has no shim of its direction.
+fn hint(frame: &[u8], direction: Direction, numbers: Numbers) -> Hint {
     match Shim::read(frame) {
-        Some((shim, _)) if shim.direction == direction => match shim.index(tick) {
+        Some((shim, _)) if shim.direction == direction => match numbers.index(shim.client) {
             Some(index) => Hint::Client { index, epoch: shim.epoch },
             None => Hint::None,
         },
@@ -82,10 +82,10 @@ fn hint(frame: &[u8], direction: Direction, tick: Tick) -> Hint {
 }
 
 /// Completes the shim in the tag of a frame that will leave.
-pub(crate) fn write(tick: Tick, scheduled: &Scheduled, subject: &Subject, tag: &mut [u8]) {
+pub(crate) fn write(numbers: Numbers, scheduled: &Scheduled, subject: &Subject, tag: &mut [u8]) {
     if let Some(shim) = tag.last_chunk_mut::<BYTES>() {
-        let number = ::shim::number(subject.index, tick);
-        let planned = tick.between(scheduled.arrived, scheduled.due);
+        let number = numbers.number(subject.index);
+        let planned = numbers.tick.between(scheduled.arrived, scheduled.due);
         ::shim::close(shim, number, scheduled.loss, planned);
     }
 }
@@ -94,15 +94,15 @@ pub(crate) fn write(tick: Tick, scheduled: &Scheduled, subject: &Subject, tag: &
 #[derive(Debug)]
 pub struct ShimIo<I: PacketIo> {
     inner: I,
-    tick: Tick,
+    numbers: Numbers,
     burst: Vec<Option<Shimmed<I::Buffer>>>,
 }
 
 impl<I: PacketIo> ShimIo<I> {
-    /// A switch with a clock of this unit is behind the ports `inner`.
+    /// A switch that numbers the clients of this worker so is behind the ports `inner`.
     #[must_use]
-    pub fn new(inner: I, tick: Tick) -> Self {
-        Self { inner, tick, burst: Vec::with_capacity(WRAPPED) }
+    pub fn new(inner: I, numbers: Numbers) -> Self {
+        Self { inner, numbers, burst: Vec::with_capacity(WRAPPED) }
     }
 
     pub fn inner(&self) -> &I {
@@ -117,21 +117,27 @@ impl<I: PacketIo> ShimIo<I> {
 /// Takes the shims off received frames.
 struct Bare<'a, A, B> {
     arrivals: &'a mut A,
-    tick: Tick,
+    numbers: Numbers,
     burst: &'a mut Vec<Option<Shimmed<B>>>,
 }
 
 impl<A: Arrivals<Shimmed<B>>, B: Buffer> Arrivals<B> for Bare<'_, A, B> {
     fn place(&self, of: Reception, frame: &[u8], pair: u8, workers: usize) -> Place {
-        let inner = match hint(frame, of.direction, self.tick) {
-            Hint::Reject => frame,
-            _ => frame.get(BYTES..).unwrap_or_default(),
+        let Some((shim, inner)) = Shim::read(frame).filter(|(it, _)| it.direction == of.direction)
+        else {
+            return self.arrivals.place(of, frame, pair, workers);
         };
-        self.arrivals.place(of, inner, pair, workers)
+        let named = self.numbers.place(shim.client);
+        let named = named.and_then(|(worker, _)| self.arrivals.placed(of, worker, shim.epoch));
+        named.unwrap_or_else(|| self.arrivals.place(of, inner, pair, workers))
+    }
+
+    fn placed(&self, of: Reception, worker: u16, epoch: u16) -> Option<Place> {
+        self.arrivals.placed(of, worker, epoch)
     }
 
     fn frame(&mut self, of: Reception, frame: &[u8], _label: Label<'_>) {
-        let hint = hint(frame, of.direction, self.tick);
+        let hint = hint(frame, of.direction, self.numbers);
         match frame.split_first_chunk::<BYTES>() {
             Some((shim, inner)) if hint != Hint::Reject => {
                 let mut tag: Bytes = *shim;
@@ -143,8 +149,8 @@ impl<A: Arrivals<Shimmed<B>>, B: Buffer> Arrivals<B> for Bare<'_, A, B> {
     }
 
     fn burst(&mut self, of: Reception, burst: &mut [Option<B>]) {
-        let Self { arrivals, tick, burst: shimmed } = self;
-        let wrap = |buffer| Shimmed::new(buffer, of.direction, *tick);
+        let Self { arrivals, numbers, burst: shimmed } = self;
+        let wrap = |buffer| Shimmed::new(buffer, of.direction, *numbers);
         wrap_burst(burst, shimmed, (wrap, |shimmed| shimmed.buffer), |part| {
             arrivals.burst(of, part);
         });
@@ -164,8 +170,8 @@ impl<I: PacketIo> PacketIo for ShimIo<I> {
         clock: &mut impl Clock,
         arrivals: &mut impl Arrivals<Self::Buffer>,
     ) -> usize {
-        let Self { inner, tick, burst } = self;
-        inner.receive(clock, &mut Bare { arrivals, tick: *tick, burst })
+        let Self { inner, numbers, burst } = self;
+        inner.receive(clock, &mut Bare { arrivals, numbers: *numbers, burst })
     }
 
     fn transmit(&mut self, departure: Departure<'_, Self::Buffer>) -> bool {

@@ -21,7 +21,7 @@ use emu::rng::{Stage, Stream, StreamKey};
 use emu::shaper::{RatePlan, RateTrace};
 use emu::stats::{Count, DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
-use shim::{Shim, Tick};
+use shim::{Numbers, SHIM, Shim, Tick};
 use worker::chaos::{ChaosClock, ChaosIo, Faults};
 use worker::clock::VirtualClock;
 use worker::command::{Report, channel};
@@ -222,34 +222,79 @@ fn play_distributed(
     (met, drops)
 }
 
-#[test]
-fn fates_do_not_depend_on_the_shims_of_a_switch() {
+/// The number of each client in a switch.
+type Numbered = BTreeMap<ClientKey, u16>;
+
+/// Plays the arrivals to several workers behind a switch that knows some clients. The first worker
+/// receives all frames.
+fn play_behind_switch(workers: u16, known: &Numbered) -> (Fates, Drops, Numbered) {
+    let numbers = Numbers::of_first(Tick::Microsecond, workers);
+    let epoch = 7;
     let wrap = |Arrival { at, direction, frame }: Arrival| {
-        let (client, epoch, loss, planned) = (0, 0, 0, 0);
+        let client = known.get(&key_of(&frame, direction)).copied().unwrap_or(0);
+        let (loss, planned) = (0, 0);
         let shim = Shim { direction, mark: false, client, epoch, loss, stamp: at.0, planned };
         Arrival { at, direction, frame: [&shim.to_bytes()[..], &frame].concat() }
     };
-    let io = SimIo::new(arrivals().into_iter().map(wrap).collect(), 7);
-    let tick = Tick::Microsecond;
-    let limits = Limits { offloaded: tick.clients(), ..LIMITS };
-    let mut engine = Engine::new(limits, plan(), Instant::ZERO).unwrap();
-    engine.set_observer(Edge::observer(Tail::Shim(tick), None));
+    let io = |w| SimIo::new(arrivals().into_iter().filter(|_| w == 0).map(wrap).collect(), 7);
+    let longest = LIMITS.frame + SHIM;
+    let ports = connect((0..workers).map(io).collect(), Lending { lends: true, longest });
     let clock = VirtualClock::default();
-    let io = ShimIo::new(io, tick);
-    let mut worker = Worker::new(engine, io, clock.clone(), channel(16).1, Idle::Busy);
-    sim::run(&mut worker, &clock);
-    let mut drops = Drops::new();
-    account(&mut worker, &mut drops);
-    let mut sent = worker.into_io().into_inner().sent;
-    for s in &mut sent {
-        let (shim, inner) = Shim::read(&s.frame).unwrap();
-        // The lateness that the switch sees is that of the worker, within a tick.
-        let transit = (s.at.0 - shim.stamp) / 1_000;
-        assert_eq!(shim.planned, tick.between(Instant(shim.stamp), s.due));
-        assert!(transit.saturating_sub(shim.planned.into()) <= s.at.since(s.due).0 / 1_000 + 1);
-        s.frame = inner.to_vec();
+    let mut all: Vec<_> = (0..)
+        .zip(ports)
+        .map(|(worker, io)| {
+            let numbers = numbers.of(worker);
+            let limits = Limits { offloaded: numbers.clients(), ..LIMITS };
+            let mut engine = Engine::new(limits, Plan { epoch, ..plan() }, Instant::ZERO).unwrap();
+            engine.set_observer(Edge::observer(Tail::Shim(numbers), None));
+            let io = ShimIo::new(io, numbers);
+            Worker::new(engine, io, clock.clone(), channel(16).1, Idle::Busy)
+        })
+        .collect();
+    sim::run_all(&mut all, &clock);
+    let (mut met, mut drops, mut learned) = (Fates::new(), Drops::new(), Numbered::new());
+    for mut worker in all {
+        account(&mut worker, &mut drops);
+        let mut sent = worker.into_io().into_inner().into_inner().sent;
+        for s in &mut sent {
+            let (shim, inner) = Shim::read(&s.frame).unwrap();
+            // The lateness that the switch sees is that of the worker, within a tick.
+            let transit = (s.at.0 - shim.stamp) / 1_000;
+            assert_eq!(shim.planned, numbers.tick.between(Instant(shim.stamp), s.due));
+            assert!(transit.saturating_sub(shim.planned.into()) <= s.at.since(s.due).0 / 1_000 + 1);
+            let number = *learned.entry(s.client).or_insert(shim.client);
+            assert_eq!(number, shim.client, "{} has two numbers", s.client);
+            s.frame = inner.to_vec();
+        }
+        met.extend(fates(&sent));
     }
-    assert_eq!((fates(&sent), drops), play(1, 1));
+    (met, drops, learned)
+}
+
+/// Whoever classifies a frame, and whichever worker has its client.
+#[test]
+fn fates_do_not_depend_on_the_shims_of_a_switch() {
+    let reference = play(1, 1);
+    for workers in [1, 3] {
+        let (met, drops, numbers) = play_behind_switch(workers, &Numbered::new());
+        assert!((met, drops) == reference, "{workers} workers");
+        let named = numbers.keys().filter(|key| matches!(key, ClientKey::Ip(_))).count();
+        assert_eq!(named as u64, CLIENTS);
+        let mut distinct: Vec<_> = numbers.values().collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), numbers.len(), "{numbers:?}");
+        let (met, drops, again) = play_behind_switch(workers, &numbers);
+        assert!((met, drops) == reference, "{workers} workers, with numbers");
+        assert_eq!(again, numbers);
+        // A number is believed: frames that name another client of their worker are its.
+        let Some((first, number)) = numbers.iter().find(|(_, number)| **number > 2) else { return };
+        let same = |n: &u16| *n > *number && (n - number).is_multiple_of(workers);
+        let other = numbers.values().copied().find(same).unwrap();
+        let mut wrong = numbers.clone();
+        wrong.insert(*first, other);
+        assert!(play_behind_switch(workers, &wrong).0 != reference.0, "{workers} workers");
+    }
 }
 
 #[test]

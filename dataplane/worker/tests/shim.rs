@@ -17,7 +17,7 @@ use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::reorder::ReorderPlan;
 use emu::stats::{DropReason, Snapshot};
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
-use shim::{Shim, Tick};
+use shim::{Numbers, Shim, Tick};
 use worker::capture::{Capture, Point, Selection, Sighting, Sink};
 use worker::edge::{Edge, Tail};
 
@@ -243,7 +243,8 @@ fn capture_shows_frames_without_shims() {
     let seen = Seen::default();
     let selection = Selection::new(Vec::new(), ByDirection([true; 2]));
     let capture = Capture::new(selection, Instant::ZERO, 4_000, Box::new(seen.clone()));
-    engine.set_observer(Edge::observer(Tail::Shim(Tick::Microsecond), Some(capture)));
+    let tail = Tail::Shim(Numbers::of_first(Tick::Microsecond, 1));
+    engine.set_observer(Edge::observer(tail, Some(capture)));
     // One is kept in its buffer, one is copied, one finds the queue full, and one is no shim's.
     let frames = [1_001, 999, 1_000].map(|len| frame(len, 7));
     let bare = frame(900, 7);

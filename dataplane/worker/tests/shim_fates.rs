@@ -12,7 +12,7 @@ use emu::reorder::ReorderPlan;
 use emu::stats::{DropReason, Snapshot};
 use emu::units::{Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
-use shim::{Shim, Tick, number};
+use shim::{Numbers, Shim, Tick};
 
 use crate::arbitrary::*;
 use crate::shimmed::Bed;
@@ -132,8 +132,9 @@ proptest! {
         prop_assert_eq!(&with.clients, &without.clients);
         prop_assert_eq!(with.malformed, without.malformed);
         prop_assert_eq!(with.store_used, 0);
+        let of = Numbers::of_first(Tick::Microsecond, 1);
         let numbers: BTreeMap<_, _> =
-            with.clients.iter().zip(0..).map(|(c, n)| (c.key, number(n, Tick::Microsecond))).collect();
+            with.clients.iter().map(|c| (c.key, of.number(c.index.unwrap()))).collect();
         prop_assert_eq!(left[0].len(), left[1].len());
         for (with, without) in left[0].iter().zip(&left[1]) {
             prop_assert_eq!((with.0, with.1, with.2), (without.0, without.1, without.2));

@@ -12,7 +12,7 @@ use emu::frame::{Frame, Hint, Label};
 use emu::place::Place;
 use emu::plan::Plan;
 use emu::units::{Direction, Instant};
-use shim::Tick;
+use shim::{Numbers, Tick};
 use worker::clock::{Clock, VirtualClock};
 use worker::edge::{Edge, Tail};
 use worker::io::{Arrivals, EgressCounters, PacketIo, Reception};
@@ -76,6 +76,10 @@ impl Arrivals<Shimmed<Vec<u8>>> for Taken<'_> {
         Place { worker: 0, link: 0, hint: Hint::None }
     }
 
+    fn placed(&self, _: Reception, _worker: u16, _epoch: u16) -> Option<Place> {
+        None
+    }
+
     fn frame(&mut self, of: Reception, frame: &[u8], label: Label<'_>) {
         self.0.arrive_labelled(of.at, of.direction, frame, label);
     }
@@ -94,11 +98,12 @@ pub struct Bed {
 
 impl Bed {
     pub fn new(limits: Limits, plan: Plan, tick: Tick) -> Self {
-        let limits = Limits { offloaded: tick.clients(), ..limits };
+        let numbers = Numbers::of_first(tick, 1);
+        let limits = Limits { offloaded: numbers.clients(), ..limits };
         let mut engine = Engine::new(limits, plan, Instant::ZERO).unwrap();
-        engine.set_observer(Edge::observer(Tail::Shim(tick), None));
+        engine.set_observer(Edge::observer(Tail::Shim(numbers), None));
         let wires = Rc::<Wires>::default();
-        Self { engine, io: ShimIo::new(Port(wires.clone()), tick), wires }
+        Self { engine, io: ShimIo::new(Port(wires.clone()), numbers), wires }
     }
 
     fn receive(&mut self, at: Instant, direction: Direction) {

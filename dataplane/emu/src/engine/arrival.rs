@@ -63,12 +63,17 @@ impl<B: Buffer> Engine<B> {
         pair: u8,
         (index, epoch): (u32, u16),
     ) -> u32 {
-        let is_current = epoch == self.epoch && epoch != 0;
-        if self.is_frame(frame) && is_current && (index as usize) < self.clients() {
+        if self.is_frame(frame) && self.believes(epoch) && (index as usize) < self.clients() {
             pipe_id(index, direction)
         } else {
             self.route_by_headers(direction, frame, pair)
         }
+    }
+
+    /// Whether frames name clients of this engine in an epoch.
+    #[inline]
+    pub(crate) fn believes(&self, epoch: u16) -> bool {
+        epoch == self.epoch && epoch != 0
     }
 
     /// The pipe of a client that exists, for a frame that can be carried.

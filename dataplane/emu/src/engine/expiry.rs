@@ -40,7 +40,7 @@ pub(super) struct Expired {
 impl Expired {
     /// Their accounts, if any client has expired; with `mark`, resets the high-water marks.
     pub(super) fn stats(&mut self, mark: bool) -> Option<ClientStats> {
-        let stats = ClientStats { key: ClientKey::Expired, pipes: self.pipes };
+        let stats = ClientStats { key: ClientKey::Expired, index: None, pipes: self.pipes };
         if mark {
             self.pipes.0.iter_mut().for_each(|pipe| pipe.queue_max_bytes = 0);
         }

@@ -68,7 +68,8 @@ impl<B: Buffer> Engine<B> {
                 stats
             });
             let key = self.slots[2 * client].client;
-            out.clients.push(ClientStats { key, pipes: ByDirection(pipes) });
+            let index = Some(client as u32);
+            out.clients.push(ClientStats { key, index, pipes: ByDirection(pipes) });
         }
         self.reported = end;
         if end < self.clients() {
