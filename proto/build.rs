@@ -13,6 +13,7 @@ use std::{env, fs};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = [
         "linkemu/v1/linkemu.proto",
+        "linkemu/v1/boxes.proto",
         "linkemu/v1/capture.proto",
         "linkemu/v1/certificate.proto",
         "linkemu/v1/clients.proto",

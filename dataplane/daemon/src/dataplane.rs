@@ -15,6 +15,7 @@
 mod apply;
 mod capture;
 mod error;
+mod hold;
 mod link;
 mod links;
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::current::Current;
 
 /// How far ahead a change may be asked for.
-const AHEAD: Nanos = Nanos::from_millis(10_000);
+pub const AHEAD: Nanos = Nanos::from_millis(10_000);
 /// How long ago its instant may have passed.
 const PASSED: Nanos = Nanos::from_millis(1_000);
 /// Changes that may wait; fewer than the workers have room for.

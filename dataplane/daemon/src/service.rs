@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `dataplane.v1` over a [`Dataplane`].
 
+use emu::units::Instant;
 use owner::Request as Keyed;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
@@ -111,8 +112,14 @@ impl pb::dataplane_server::Dataplane for Service {
     ) -> Result<Response<pb::ApplyResponse>, Status> {
         self.controllers.check(&request)?;
         let Entry { dataplane, .. } = self.links.of(&request)?;
-        let LinkChange { link, change, terms } = self.change(dataplane, request.into_inner())?;
-        let made = link.apply(change, terms).await.map_err(Status::from)?;
+        let request = request.into_inner();
+        let at = request.at_ns.map(Instant);
+        let LinkChange { link, change, terms } = self.change(dataplane, request)?;
+        let made = match at {
+            None => link.apply(change, terms).await,
+            Some(at) => link.apply_at(at, change, terms).await,
+        };
+        let made = made.map_err(Status::from)?;
         Ok(Response::new(applied(&link, made)))
     }
 
@@ -124,12 +131,48 @@ impl pb::dataplane_server::Dataplane for Service {
         let mut changes = Vec::new();
         for pb::LinkApply { link, request } in request.into_inner().links {
             let Entry { dataplane, .. } = self.links.get(&link)?;
-            let change = self.change(dataplane, request.unwrap_or_default());
+            let request = request.unwrap_or_default();
+            if request.at_ns.is_some() {
+                let message = "at_ns: changes of several links are made as soon as possible";
+                return Err(owner::of_link(&link, &Status::invalid_argument(message)));
+            }
+            let change = self.change(dataplane, request);
             changes.push(change.map_err(|status| owner::of_link(&link, &status))?);
         }
         let made = apply_links(changes.clone(), None).await?;
         let links = changes.iter().zip(made).map(|(change, made)| applied(&change.link, made));
         Ok(Response::new(pb::ApplyLinksResponse { links: links.collect() }))
+    }
+
+    async fn withdraw(
+        &self,
+        request: Request<pb::WithdrawRequest>,
+    ) -> Result<Response<pb::WithdrawResponse>, Status> {
+        self.controllers.check(&request)?;
+        let Entry { dataplane, .. } = self.links.of(&request)?;
+        dataplane.withdraw().await.map_err(Status::from)?;
+        Ok(Response::new(pb::WithdrawResponse {}))
+    }
+
+    async fn hold_clients(
+        &self,
+        request: Request<pb::HoldClientsRequest>,
+    ) -> Result<Response<pb::HoldClientsResponse>, Status> {
+        self.controllers.check(&request)?;
+        let Entry { dataplane, .. } = self.links.of(&request)?;
+        let clients = request.into_inner().clients;
+        dataplane.hold_clients(&clients).await.map_err(Status::from)?;
+        Ok(Response::new(pb::HoldClientsResponse {}))
+    }
+
+    async fn look_at_clients(
+        &self,
+        request: Request<pb::LookAtClientsRequest>,
+    ) -> Result<Response<pb::LookAtClientsResponse>, Status> {
+        let Entry { dataplane, .. } = self.links.of(&request)?;
+        let clients = request.into_inner().clients;
+        let clients = dataplane.look_at_clients(&clients).await.map_err(Status::from)?;
+        Ok(Response::new(pb::LookAtClientsResponse { clients }))
     }
 
     async fn set_offload(
@@ -165,6 +208,7 @@ impl pb::dataplane_server::Dataplane for Service {
             utc,
             ports: dataplane.ports(),
             unplaced: dataplane.unplaced(),
+            owners: None,
         }))
     }
 

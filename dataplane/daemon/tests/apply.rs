@@ -24,7 +24,7 @@ use worker::command::channel;
 use worker::run::{Idle, Worker};
 use worker::sim::SimIo;
 
-struct NoPorts;
+pub struct NoPorts;
 
 impl Ports for NoPorts {
     fn accounts(&self) -> Vec<[PortAccount; 2]> {

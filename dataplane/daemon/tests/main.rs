@@ -5,6 +5,7 @@
 mod apply;
 mod capture;
 mod eal;
+mod hold;
 mod owner_model;
 mod scenario;
 mod shim;

@@ -255,6 +255,17 @@ impl Delay {
         self.last_due
     }
 
+    /// No frame is due before `due` from now on.
+    pub fn not_before(&mut self, due: Instant) {
+        self.last_due = self.last_due.max(due);
+    }
+
+    /// The last due time.
+    #[must_use]
+    pub fn last_due(&self) -> Instant {
+        self.last_due
+    }
+
     /// Delay that level, body and excursions add for a frame with a slot at `t`.
     fn extra(&mut self, t: Instant) -> Nanos {
         let Processes { trace, level, body, excursions } = &mut *self.processes;

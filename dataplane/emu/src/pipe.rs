@@ -15,6 +15,7 @@ mod aside;
 mod beamed;
 mod change;
 mod cross;
+mod hold;
 mod observe;
 mod release;
 mod service;
@@ -38,6 +39,8 @@ use crate::units::{Direction, Instant, Probability};
 use std::mem::offset_of;
 
 use beamed::Stage;
+use hold::OnHold;
+pub use hold::{Look, MAX_HOLD};
 
 /// Approximate bytes that the shaper serves between two visits to a queue.
 const LOOK_AFTER: u32 = 16_384;
@@ -72,6 +75,7 @@ struct Cold {
     aside_last: Instant,
     /// State of a client in a beam.
     stage: Stage,
+    on_hold: Option<OnHold>,
     client: ClientKey,
     direction: Direction,
     index: u32,
@@ -200,6 +204,7 @@ impl Pipe {
             aside: Fifo::default(),
             aside_last: Instant::ZERO,
             stage: Stage::default(),
+            on_hold: None,
             client: key.client,
             direction: key.direction,
             index,

@@ -258,6 +258,20 @@ impl Shaper {
         self.service = Service::Idle;
     }
 
+    /// Lets nothing leave from `at` on, as if the link were down: it is not idle either. Returns the
+    /// rest of the frame in service in bit-nanoseconds.
+    pub fn halt(&mut self, at: Instant) -> u64 {
+        let work = self.work_left(at).unwrap_or(0);
+        self.service = Service::Halted { work: 0 };
+        work
+    }
+
+    /// Continues at `at` with a frame of which so much is left; called when idle.
+    pub fn resume(&mut self, at: Instant, work: u64) {
+        self.keep_up(at);
+        self.spend(at, work);
+    }
+
     /// Takes a new rate and framing at `at`. The framing counts from the next
     /// frame on, the rate from this instant. An unchanged process continues.
     pub fn replan(&mut self, plan: &RatePlan, framing: Framing, at: Instant, origin: &Origin) {

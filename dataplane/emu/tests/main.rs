@@ -12,6 +12,7 @@ mod envelope;
 mod expiry;
 mod fuzz_corpus;
 mod histograms;
+mod hold;
 mod invariants;
 mod links;
 mod mtu;

@@ -98,6 +98,10 @@ pub struct State {
     pub named: BTreeMap<String, pb::NamedLink>,
     pub links: BTreeMap<String, FakeDataplane>,
     pub rules: pb::LinkRules,
+    /// The holds that were asked for, in their order.
+    pub holds: Vec<dp::HoldClient>,
+    /// The answers to LookAtClients.
+    pub looks: BTreeMap<String, dp::ClientLook>,
     /// Its own name, as a link beside `main`.
     pub link: String,
     /// Changes that wait for their instants.

@@ -50,6 +50,9 @@ impl Dataplane for Service {
             (state.stall, state.hesitation)
         };
         let request = request.into_inner();
+        if let Some(at_ns) = request.at_ns {
+            lane.instance.wait(at_ns, request.expected_generation).await?;
+        }
         if let Some(stall) = stall {
             let instance = lane.instance.clone();
             tokio::spawn(async move {
@@ -78,6 +81,34 @@ impl Dataplane for Service {
         let made = Instance::apply_links(changes);
         let links = made.map_err(|(link, status)| owner::of_link(&name(&link), &status))?;
         Ok(Response::new(dp::ApplyLinksResponse { links }))
+    }
+
+    async fn withdraw(
+        &self,
+        request: Request<dp::WithdrawRequest>,
+    ) -> Result<Response<dp::WithdrawResponse>, Status> {
+        self.lane(&request)?.instance.fake.state().waiting.clear();
+        Ok(Response::new(dp::WithdrawResponse {}))
+    }
+
+    async fn hold_clients(
+        &self,
+        request: Request<dp::HoldClientsRequest>,
+    ) -> Result<Response<dp::HoldClientsResponse>, Status> {
+        let lane = self.lane(&request)?;
+        lane.instance.fake.state().holds.extend(request.into_inner().clients);
+        Ok(Response::new(dp::HoldClientsResponse {}))
+    }
+
+    async fn look_at_clients(
+        &self,
+        request: Request<dp::LookAtClientsRequest>,
+    ) -> Result<Response<dp::LookAtClientsResponse>, Status> {
+        let lane = self.lane(&request)?;
+        let state = lane.instance.fake.state();
+        let look = |name: &String| state.looks.get(name).copied().unwrap_or_default();
+        let clients = request.get_ref().clients.iter().map(look).collect();
+        Ok(Response::new(dp::LookAtClientsResponse { clients }))
     }
 
     async fn set_offload(
@@ -113,6 +144,7 @@ impl Dataplane for Service {
             utc: Some(SystemTime::now().into()),
             ports: Vec::new(),
             unplaced: 0,
+            owners: None,
         }))
     }
 

@@ -9,11 +9,13 @@ use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::ArrayQueue;
-use emu::engine::{Engine, EngineError, Limits};
+use emu::client::ClientKey;
+use emu::engine::{Engine, EngineError, Hold, HoldError, Limits};
 use emu::frame::Buffer;
 use emu::links::{Board, MAIN, Via};
 use emu::matches::MAX_PAIRS;
 use emu::observe::Observer;
+use emu::pipe::Look;
 use emu::plan::Plan;
 use emu::stats::Snapshot;
 use emu::units::{ByDirection, Instant, Nanos};
@@ -77,6 +79,23 @@ pub struct Changed {
     pub replaced: Plan,
 }
 
+/// A visit to a client.
+#[derive(Clone, Copy, Debug)]
+pub struct Visit {
+    pub key: ClientKey,
+    pub hold: Hold,
+    /// The answer.
+    pub found: Result<ByDirection<Look>, HoldError>,
+}
+
+impl Visit {
+    /// One that is yet to be made.
+    #[must_use]
+    pub fn new(key: ClientKey, hold: Hold) -> Self {
+        Self { key, hold, found: Ok(ByDirection::default()) }
+    }
+}
+
 /// The accounts of a worker.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -127,6 +146,9 @@ pub enum Command {
         observer: Option<Box<dyn Observer>>,
         answer: oneshot::Sender<Option<Box<dyn Observer>>>,
     },
+    /// Visit clients of a link, some in each turn; answers with what they have, in the order of the
+    /// list.
+    Visit { link: usize, visits: Vec<Visit>, answer: oneshot::Sender<Vec<Visit>> },
     /// Add a link under a free number.
     AddLink { link: usize, engine: Spare, via: Option<Via>, answer: oneshot::Sender<()> },
     /// Remove a link that holds no frame; answers with its engine, or with none if it holds one.
@@ -320,6 +342,16 @@ impl Handle {
         let capture = capture.map(|c| c.counting(self.captured.clone()));
         let observer = Edge::observer(self.tail, capture);
         self.push(Command::Observe { link: self.link, observer, answer })?;
+        Ok(answered)
+    }
+
+    /// Requests visits to clients. The answer comes when all were visited.
+    ///
+    /// # Errors
+    /// If the worker does not take the command.
+    pub fn visit(&self, visits: Vec<Visit>) -> Result<Answer<Vec<Visit>>, CommandError> {
+        let (answer, answered) = oneshot::channel();
+        self.push(Command::Visit { link: self.link, visits, answer })?;
         Ok(answered)
     }
 

@@ -21,13 +21,13 @@ use emu::units::{ByDirection, Direction, Instant, Nanos};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::command::{Change, Changed, Command, DEPTH, Inbox, Report, Spare, Waiting};
+use crate::command::{Change, Changed, Command, DEPTH, Inbox, Report, Spare, Visit, Waiting};
 use crate::io::PacketIo;
 use crate::rest::{Rest, Wait};
 
 /// Most frames that are released in a turn.
 pub const BUDGET: usize = 256;
-/// Clients that a turn adds to a report.
+/// Clients that a turn adds to a report, or visits.
 const CLIENTS: usize = 32;
 /// Time between visits to one client after another, if there are
 /// few,
@@ -56,6 +56,9 @@ pub struct Turn {
 /// A report about a link that is being written, whether it marks, and where it goes.
 type Writing = (usize, bool, Box<Report>, oneshot::Sender<Box<Report>>);
 
+/// Visits to clients of a link, of which so many were made, and where they go.
+type Visiting = (usize, usize, Vec<Visit>, oneshot::Sender<Vec<Visit>>);
+
 /// A worker: links with their ports and their clock.
 #[derive(Debug)]
 pub struct Worker<I: PacketIo, C> {
@@ -70,6 +73,7 @@ pub struct Worker<I: PacketIo, C> {
     settling: VecDeque<(usize, Instant, oneshot::Sender<Changed>)>,
     /// Reports that are being written.
     reports: VecDeque<Writing>,
+    visits: VecDeque<Visiting>,
     kept_up: Instant,
     /// When the next turn was expected.
     expected: Option<Instant>,
@@ -111,6 +115,7 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             changes: VecDeque::with_capacity(DEPTH),
             settling: VecDeque::with_capacity(DEPTH),
             reports: VecDeque::with_capacity(DEPTH),
+            visits: VecDeque::with_capacity(DEPTH),
             kept_up: Instant::ZERO,
             expected: None,
             stall_max: Nanos::ZERO,
@@ -161,8 +166,8 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
     fn rest(&mut self, now: Instant, rest: &mut Rest) {
         let change = self.changes.front().map(|(_, change, _)| change.at);
         let due = self.links.next_deadline().into_iter().chain(change).min();
-        // A report is written over many turns.
-        let wait = if self.reports.is_empty() {
+        // Reports and visits take many turns.
+        let wait = if self.reports.is_empty() && self.visits.is_empty() {
             rest.wait(now, due.unwrap_or(Instant::MAX))
         } else {
             Wait::Poll
@@ -206,6 +211,7 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
             return Turn { now, received: 0, released: 0 };
         }
         self.write_reports(now);
+        self.make_visits(now, CLIENTS);
         let Self { links, io, clock, .. } = self;
         let received = io.receive(clock, links);
         let released = links.release(now, BUDGET, &mut Out(io, clock));
@@ -287,6 +293,9 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 report.snapshot.clients.clear();
                 self.reports.push_back((link, mark, report, answer));
             }
+            Command::Visit { link, visits, answer } => {
+                self.visits.push_back((link, 0, visits, answer));
+            }
             Command::Observe { link, observer, answer } => {
                 if let Some(engine) = self.links.link(link) {
                     let _ = answer.send(engine.set_observer(observer));
@@ -322,6 +331,9 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 // Callers that still wait get an answer.
                 self.links.settle_all();
                 self.answer();
+                while !self.visits.is_empty() {
+                    self.make_visits(now, usize::MAX);
+                }
                 while let Some((link, mark, mut waiting, answer)) = self.reports.pop_front() {
                     self.report(link, now, mark, &mut waiting);
                     let _ = answer.send(waiting);
@@ -346,6 +358,22 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
                 self.account_ports(link, mark, &mut report);
                 let _ = answer.send(report);
             }
+        }
+    }
+
+    /// Makes up to `most` of the visits that wait.
+    fn make_visits(&mut self, now: Instant, most: usize) {
+        let Some((link, made, visits, _)) = self.visits.front_mut() else { return };
+        if let Some(engine) = self.links.link(*link) {
+            for visit in visits.iter_mut().skip(*made).take(most) {
+                visit.found = engine.visit(now, visit.key, visit.hold);
+            }
+        }
+        *made = made.saturating_add(most);
+        if *made >= visits.len()
+            && let Some((_, _, visits, answer)) = self.visits.pop_front()
+        {
+            let _ = answer.send(visits);
         }
     }
 

@@ -9,6 +9,7 @@ pub mod together;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use compile::compile;
 use emu::envelope;
@@ -23,6 +24,7 @@ use worker::command::{Change, Changed, Waiting};
 use super::{BUSY, Dataplane, DataplaneError, History, KEY_BYTES, LEAD, gather, utc, utc_zero};
 use crate::current::Current;
 use crate::names;
+use crate::schedule::AHEAD;
 
 /// Bytes of plans that are kept for repeated requests.
 const PLAN_BYTES: usize = 16 << 20;
@@ -141,6 +143,31 @@ impl Dataplane {
         self.done(|this| this.change(change, None, terms)).await
     }
 
+    /// The same at an instant. Resolves when the change was made, or withdrawn.
+    ///
+    /// # Errors
+    /// As [`Self::apply`], or if the instant is out of bounds.
+    pub async fn apply_at(
+        &self,
+        at: Instant,
+        change: pb::Change,
+        terms: Terms,
+    ) -> Result<Made, DataplaneError> {
+        terms.check()?;
+        self.health()?;
+        let ahead = at.since(Instant(self.0.machine.clock.now()));
+        let patience = self.0.machine.patience + Duration::from_nanos(ahead.0.min(AHEAD.0));
+        self.done_within(patience, |this| this.change(change, Some(at), terms)).await
+    }
+
+    /// Withdraws all changes that wait for their instants.
+    ///
+    /// # Errors
+    /// If a worker has stalled.
+    pub async fn withdraw(&self) -> Result<(), DataplaneError> {
+        self.done(|this| async move { this.withdraw_all().await }).await
+    }
+
     /// Lets the switch do its part of the current plan.
     ///
     /// # Errors
@@ -248,6 +275,9 @@ impl Dataplane {
             let mut history = self.0.history.lock().await;
             let now = Instant(self.0.machine.clock.now());
             // A stall while the lock was held makes a step late, and is no reason to refuse it.
+            if let Some(made) = history.keys.find(&terms.request)? {
+                return Ok(Made { repeated: true, ..made.clone() });
+            }
             history.schedule.check(now, at.max(now))?;
             let at = at.max(now + self.lead());
             let before = history.tip(at);

@@ -63,6 +63,9 @@ pub enum DataplaneError {
     Withdrawn,
     #[error("the link was removed meanwhile: see `linkctl link list`")]
     Removed,
+    /// A client cannot be on hold, or the request is not valid.
+    #[error("{0}")]
+    Hold(String),
     /// The request for a capture is not valid.
     #[error("{0}")]
     Capture(String),
@@ -95,7 +98,7 @@ impl From<DataplaneError> for Status {
             | DataplaneError::NoSwitch
             | DataplaneError::Pending
             | DataplaneError::NoLink(_) => Self::failed_precondition(e.to_string()),
-            DataplaneError::Key(_) | DataplaneError::Capture(_) => {
+            DataplaneError::Key(_) | DataplaneError::Capture(_) | DataplaneError::Hold(_) => {
                 Self::invalid_argument(e.to_string())
             }
             DataplaneError::Capturing => Self::resource_exhausted(e.to_string()),

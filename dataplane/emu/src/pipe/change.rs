@@ -42,7 +42,7 @@ impl Pipe {
         }
         if restart {
             let channel = plan.channel(self.cold.loss == 0);
-            self.shaper.restart(&plan.rate, plan.framing, at, origin);
+            self.despite_hold(at, |it| it.shaper.restart(&plan.rate, plan.framing, at, origin));
             self.cold.aqm = Aqm::new(plan.queue, key, at);
             self.cold.mtu = None;
             self.cold.duplicate = None;
@@ -52,7 +52,7 @@ impl Pipe {
             self.channel = Channel::new(&channel, key, at, start);
             self.delay.restart(&plan.delay, key, at, start);
         } else {
-            self.shaper.replan(&plan.rate, plan.framing, at, origin);
+            self.despite_hold(at, |it| it.shaper.replan(&plan.rate, plan.framing, at, origin));
             if !kept.queue {
                 self.cold.aqm.replan(plan.queue, at);
             }
@@ -110,6 +110,7 @@ impl Pipe {
     /// Advances the random processes to `at`, so that a pipe that was idle for
     /// long has little to catch up with.
     pub fn keep_up<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant) {
+        self.end_hold_in_time(shared, at);
         if self.has_cross() {
             self.serve(shared, at, AT_ONCE);
         } else {
