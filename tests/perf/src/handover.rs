@@ -81,6 +81,10 @@ impl Arrivals<Mbuf> for Placing {
         Arrivals::place(&self.0, of, frame, pair, workers)
     }
 
+    fn placed(&self, of: Reception, worker: u16, epoch: u16) -> Option<Place> {
+        Arrivals::placed(&self.0, of, worker, epoch)
+    }
+
     fn frame(&mut self, _of: Reception, _frame: &[u8], _label: Label<'_>) {}
 
     fn burst(&mut self, _of: Reception, _burst: &mut [Option<Mbuf>]) {}
