@@ -94,6 +94,7 @@ control Arrive(
     action clear() {
         m.is_turned = 0;
         m.client = 0;
+        m.over = 0;
         m.cell = 0;
         m.closed = 0;
         m.chained = 0;

@@ -28,9 +28,26 @@ header port_h {
 }
 
 #define PORT_HEADER port_h port;
-#define PORT_META bit<32> length; bit<8> has_shim; bit<8> has_frame;
+#define PORT_META \
+    bit<32> length; bit<8> has_shim; bit<8> has_frame; bit<16> source6; bit<16> destination6;
 #define IS_CUT(H, M) M.length < 14
 #define HAS_NO_SHIM(H, M) M.has_shim == 0
 #define HAS_FRAME(H, M) (M.has_frame == 1)
+
+// The last two bytes of both addresses of an IPv6 header.
+header ends6_h {
+    bit<64> before;
+    bit<112> source_start;
+    bit<16> source;
+    bit<112> destination_start;
+    bit<16> destination;
+}
+
+#define LOOK_AHEAD6(PACKET, M) \
+    ends6_h ends = PACKET.lookahead<ends6_h>(); \
+    M.source6 = ends.source; \
+    M.destination6 = ends.destination;
+#define FOLD6(M) (M.direction == FORWARD \
+    ? M.destination6[7:0] ^ M.destination6[15:8] : M.source6[7:0] ^ M.source6[15:8])
 
 #endif

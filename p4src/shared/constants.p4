@@ -17,21 +17,23 @@ const int LOSSES = 1024;
 const int BINS = 1024;
 const int SOURCES = 4096;
 const int HOSTS = 4096;
+const int BOX_PORTS = 16;
+const int BUCKETS = 256;
 
-// Number of clients with counter cells. Higher numbers are counted at 0.
+// Bits of a client's cell. The cells are shared by all boxes.
 #ifndef CLIENT_BITS
 #define CLIENT_BITS 12
 #endif
-// Cells: client ++ direction.
+// Cells: client's cell ++ direction.
 const int CLIENT_CELLS = 1 << (CLIENT_BITS + 1);
-// Cells: client ++ direction ++ fate.
+// Cells: client's cell ++ direction ++ fate.
 const int FATE_CELLS = 1 << (CLIENT_BITS + 4);
-// Cells: client ++ direction ++ bin.
+// Cells: client's cell ++ direction ++ bin.
 const int TRANSIT_CELLS = 1 << (CLIENT_BITS + 6);
 // Cells: direction ++ bin.
 const int LATENESS_CELLS = 1 << 6;
 // Cells: port ++ reason.
-const int PORT_DROP_CELLS = 1 << 11;
+const int PORT_DROP_CELLS = 1 << 12;
 
 // EtherTypes.
 const bit<16> TYPE_SHIM = 0x88b5; // IEEE 802, local experimental 1
@@ -51,6 +53,9 @@ const bit<4> SHIM_VERSION = 1;
 typedef bit<1> direction_t;
 const direction_t FORWARD = 0; // to the clients
 const direction_t RETURN = 1;
+
+// Number of a box behind the switch.
+typedef bit<3> box_t;
 
 // Client numbers. 0: unknown, the box classifies; from 2: assigned by the box.
 const bit<16> CLIENT_BYPASS = 1; // traffic that a link needs to work: never impaired
@@ -78,11 +83,12 @@ const fate_t FATE_STALE = 6; // delivered with a shim of another epoch: not meas
 const fate_t FATE_UNKNOWN_LOSS = 7; // delivered with an unknown loss number
 
 // Frames without a client: cells of `port_drops`.
-typedef bit<2> reason_t;
+typedef bit<3> reason_t;
 const reason_t DROP_UNKNOWN_PORT = 0;
 const reason_t DROP_NO_SHIM = 1; // from the box, without a shim or with another version
 const reason_t DROP_WRONG_DIRECTION = 2; // from the box port of the other direction
 const reason_t DROP_CUT = 3; // truncated Ethernet header
+const reason_t DROP_NO_BOX = 4; // from a host, for a box that has no port
 
 // Reserved bins.
 typedef bit<5> bin_t;

@@ -19,6 +19,13 @@
 #define HAS_FRAME(H, M) H.ethernet.isValid()
 #endif
 
+#ifndef FOLD6
+// The bucket of the client's IPv6 address. DPDK's compiler takes no part of 128 bits, so there the
+// parser reads the last two bytes of both addresses.
+#define LOOK_AHEAD6(PACKET, M)
+#define FOLD6(M) M.address6[7:0] ^ M.address6[15:8]
+#endif
+
 header ethernet_h {
     bit<48> destination;
     bit<48> source;
@@ -123,7 +130,10 @@ struct meta_t {
     bit<48> mac;
     bit<32> address4;
     bit<128> address6;
-    bit<16> client;
+    bit<8> bucket; // of that IP address
+    bit<16> client; // number in its box
+    box_t box;
+    bit<16> over; // bits of client numbers that the box has no cells for; later those of this client
     bit<CLIENT_BITS> cell; // cell index of the client
 
     // For loss. Saturating differences: nonzero means yes.

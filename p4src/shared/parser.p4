@@ -89,6 +89,7 @@ parser Frame(packet_in packet, out headers_t h, inout meta_t m) {
     }
 
     state ipv6 {
+        LOOK_AHEAD6(packet, m)
         packet.extract(h.ipv6);
         transition select(h.ipv6.version) {
             6: is_ipv6;

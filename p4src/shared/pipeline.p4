@@ -31,7 +31,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
 
     // Frames without a client, by port and reason.
     @name(".linkemu.port_drops")
-    PACKETS_AND_BYTES(bit<11>, PORT_DROP_CELLS) port_drops;
+    PACKETS_AND_BYTES(bit<12>, PORT_DROP_CELLS) port_drops;
     // Transit times, by client, direction and bin.
     @name(".linkemu.transit")
     PACKETS(bit<(CLIENT_BITS + 6)>, TRANSIT_CELLS) transit;
@@ -47,20 +47,25 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         m.reason = reason;
     }
 
-    // A port to hosts of one side.
+    // A port to hosts of one side. The box is the owner of all clients without another one.
     @name(".linkemu.from_host")
-    action from_host(direction_t direction, bit<9> box_port, bit<16> epoch) {
+    action from_host(direction_t direction, box_t box, bit<16> epoch) {
         m.direction = direction;
-        m.to_port = box_port;
+        m.box = box;
         m.epoch = epoch;
     }
 
-    // A port to the box, which receives frames of one direction.
+    // A port to a box, which receives frames of one direction. Clients of the box have cells from
+    // `base` on; numbers with a bit of `over` have none and are counted at `base`.
     @name(".linkemu.from_box")
-    action from_box(direction_t direction, bit<16> epoch) {
+    action from_box(
+            direction_t direction, box_t box, bit<16> epoch, bit<CLIENT_BITS> base, bit<16> over) {
         m.direction = direction;
         m.is_turned = direction ^ h.shim.direction;
+        m.box = box;
         m.epoch = epoch;
+        m.cell = base;
+        m.over = over;
     }
 
     // An unconfigured port: drop, so that no frame passes unimpaired.
@@ -76,6 +81,32 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         actions = { from_host; from_box; @defaultonly unknown_port; }
         const default_action = unknown_port();
         size = PORTS;
+    }
+
+    // Sends to a box. Its cells are as in from_box.
+    @name(".linkemu.to_box")
+    action to_box(bit<9> port, bit<CLIENT_BITS> base, bit<16> over) {
+        m.to_port = port;
+        m.cell = base;
+        m.over = over;
+    }
+
+    // A box that has no port.
+    @name(".linkemu.no_box")
+    action no_box() {
+        refuse(DROP_NO_BOX);
+    }
+
+    // Ports of the boxes where frames of a direction enter them.
+    @name(".linkemu.boxes")
+    table boxes {
+        key = {
+            m.box: exact @name("box");
+            m.direction: exact @name("direction");
+        }
+        actions = { to_box; @defaultonly no_box; }
+        const default_action = no_box();
+        size = BOX_PORTS;
     }
 
     // The host is known at this port.
@@ -106,11 +137,12 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         m.closed = 1;
     }
 
-    // Client gates: of one client, or of all.
+    // Client gates: of one client of a box, or of all.
     @name(".linkemu.gates")
     table gates {
         key = {
             h.shim.client: ternary @name("client");
+            m.box: ternary @name("box");
             m.direction: exact @name("direction");
         }
         actions = { close_gate; @defaultonly NoAction; }
@@ -176,10 +208,16 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         h.shim.setInvalid();
     }
 
+    // Whether the client has no cell.
+    @hidden
+    action set_over() {
+        m.over = m.over & m.client;
+    }
+
     // Cell index of the client.
     @hidden
     action set_cell() {
-        m.cell = m.client[CLIENT_BITS - 1:0];
+        m.cell = m.cell + m.client[CLIENT_BITS - 1:0];
     }
 
     apply {
@@ -194,6 +232,9 @@ control Linkemu(inout headers_t h, inout meta_t m) {
                     classify.apply(h, m);
                 } else {
                     refuse(DROP_CUT);
+                }
+                if (m.is_refused == 0) {
+                    boxes.apply();
                 }
             }
             from_box: {
@@ -211,7 +252,8 @@ control Linkemu(inout headers_t h, inout meta_t m) {
                 }
             }
         }
-        if (m.client[15:CLIENT_BITS] == 0) {
+        set_over();
+        if (m.over == 0) {
             set_cell();
         }
         if (m.is_returned == 1) {

@@ -444,7 +444,7 @@ async fn the_switch_knows_clients_by_their_rules_once_they_have_a_number() {
     numbered(&lab, &["bypass", "default", "bob", "192.0.2.7"]);
     let has = |switch: &Fake, prefix: &str, number: u16| {
         let entries = switch.entries("linkemu.prefixes4");
-        let end = format!("set_client(client={number})");
+        let end = format!("set_client(box=0, client={number})");
         let of = |text: &String| text.contains(prefix) && text.ends_with(&end);
         entries.iter().map(ToString::to_string).any(|text| of(&text))
     };

@@ -75,9 +75,17 @@ fn entries() -> Vec<Entry> {
         let entry = Entry::new("linkemu.ports").exact("port", port).does(action);
         entry.with("direction", 0_u32).with("epoch", EPOCH)
     };
+    let celled = |entry: Entry| entry.with("base", 0_u32).with("over", 0xf000_u32);
     let mut entries = vec![
-        port(2, "linkemu.from_host").with("box_port", 0_u32),
-        port(1, "linkemu.from_box"),
+        port(2, "linkemu.from_host").with("box", 0_u32),
+        celled(port(1, "linkemu.from_box").with("box", 0_u32)),
+        celled(
+            Entry::new("linkemu.boxes")
+                .exact("box", 0_u32)
+                .exact("direction", 0_u32)
+                .does("linkemu.to_box")
+                .with("port", 0_u32),
+        ),
         Entry::new("linkemu.sources")
             .exact("port", 2_u32)
             .exact("mac", 0x0200_0000_0101_u64)
@@ -91,7 +99,7 @@ fn entries() -> Vec<Entry> {
     entries.extend((0..CLIENTS).map(|client| {
         let address = 0x0a00_0000 + client;
         let entry = Entry::new("linkemu.prefixes4").lpm("address", address, 32);
-        entry.does("linkemu.set_client").with("client", client + 2)
+        entry.does("linkemu.set_client").with("client", client + 2).with("box", 0_u32)
     }));
     // Bounds of bins as linkd sets them: prefixes of ticks.
     for table in ["linkemu.transit_bins", "linkemu.lateness_bins"] {

@@ -93,18 +93,23 @@ impl Bench {
     }
 }
 
-fn from_host() -> Entry {
-    Entry::new("linkemu.ports")
+/// A port to hosts, and the second box, to which its frames go.
+fn from_host() -> [Entry; 2] {
+    let to_box = Entry::new("linkemu.boxes").exact("box", 1_u32).exact("direction", 0_u32);
+    let to_box = to_box.does("linkemu.to_box").with("port", 5_u32);
+    let to_box = to_box.with("base", 2048_u32).with("over", 0xf800_u32);
+    let from_host = Entry::new("linkemu.ports")
         .exact("port", 3_u32)
         .does("linkemu.from_host")
         .with("direction", 0_u32)
-        .with("box_port", 5_u32)
-        .with("epoch", 0x1234_u32)
+        .with("box", 1_u32)
+        .with("epoch", 0x1234_u32);
+    [from_host, to_box]
 }
 
 fn prefix6(address: u128, length: u32, client: u32) -> Entry {
     let entry = Entry::new("linkemu.prefixes6").lpm("address", address, length);
-    entry.does("linkemu.set_client").with("client", client)
+    entry.does("linkemu.set_client").with("client", client).with("box", 1_u32)
 }
 
 /// An IPv6 packet without payload to an address.
@@ -119,16 +124,16 @@ fn v6(to: u128) -> Vec<u8> {
 #[test]
 fn all_objects_of_the_p4info_are_in_the_specification() {
     let mut bench = Bench::new();
-    assert!(bench.info.tables().count() >= 11);
+    assert!(bench.info.tables().count() >= 13);
     // Without entries, every frame is refused at its port.
     assert_eq!(bench.exchange(&[&[0; 60]]), []);
-    assert_eq!(bench.count("linkemu.port_drops", 3 << 2), 1);
+    assert_eq!(bench.count("linkemu.port_drops", 3 << 3), 1);
 }
 
 #[test]
 fn frame_of_host_is_classified_by_longest_prefix_and_wrapped() {
     let mut bench = Bench::new();
-    bench.insert(from_host());
+    from_host().into_iter().for_each(|entry| bench.insert(entry));
     let net = 0x2001_0db8_u128 << 96;
     for (length, client) in [(0, 10), (32, 11), (128, 12)] {
         let address = if length == 128 {
@@ -148,14 +153,14 @@ fn frame_of_host_is_classified_by_longest_prefix_and_wrapped() {
         assert!(decided.learn.is_some());
         assert_eq!(wrapped[32..], frame);
         assert_eq!(u16::from_be_bytes([wrapped[16], wrapped[17]]), client);
-        assert_eq!(bench.count("linkemu.fates", u32::from(client) << 4), 1);
+        assert_eq!(bench.count("linkemu.fates", u32::from(2048 + client) << 4), 1);
     }
 }
 
 #[test]
 fn frames_of_any_length_pass_unchanged() {
     let mut bench = Bench::new();
-    bench.insert(from_host());
+    from_host().into_iter().for_each(|entry| bench.insert(entry));
     let frame = [v6(1), vec![9; 100]].concat();
     for length in 14..frame.len() {
         let out = bench.exchange(&[&frame[..length]]);
@@ -164,15 +169,15 @@ fn frames_of_any_length_pass_unchanged() {
     }
     // Shorter than an Ethernet header: refused.
     assert_eq!(bench.exchange(&[&frame[..13]]), []);
-    assert_eq!(bench.count("linkemu.port_drops", 3 << 2 | 3), 1);
+    assert_eq!(bench.count("linkemu.port_drops", 3 << 3 | 3), 1);
 }
 
 #[test]
 fn provider_tag_is_read_and_stays() {
     let mut bench = Bench::new();
-    bench.insert(from_host());
+    from_host().into_iter().for_each(|entry| bench.insert(entry));
     let vlan = Entry::new("linkemu.vlans").exact("vlan", 7_u32).priority(1);
-    bench.insert(vlan.does("linkemu.set_client").with("client", 20_u32));
+    bench.insert(vlan.does("linkemu.set_client").with("client", 20_u32).with("box", 1_u32));
     for outer in [0x81_00_u16, 0x88_a8, 0x91_00] {
         let v6 = v6(1);
         let [high, low] = outer.to_be_bytes();
@@ -182,4 +187,27 @@ fn provider_tag_is_read_and_stays() {
         assert_eq!(wrapped[16..18], [0, 20], "{outer:x}");
         assert_eq!(wrapped[32..], frame, "{outer:x}");
     }
+}
+
+#[test]
+fn bucket_of_an_address_is_folded_from_its_last_two_bytes() {
+    let mut bench = Bench::new();
+    let [from_host, to_box] = from_host();
+    // The default owner has no port.
+    bench.insert(from_host.with("box", 0_u32));
+    bench.insert(to_box);
+    let net = 0x2001_0db8_u128 << 96;
+    let mut refused = 0;
+    for (low, bucket) in [(0x0102_u16, 0x03_u32), (0xff0f, 0xf0), (0x4242, 0)] {
+        let frame = v6(net | u128::from(low));
+        refused += 1;
+        assert_eq!(bench.exchange(&[&frame]), []);
+        assert_eq!(bench.count("linkemu.port_drops", 3 << 3 | 4), refused);
+        let entry = Entry::new("linkemu.buckets").exact("bucket", bucket);
+        bench.insert(entry.does("linkemu.set_box").with("box", 1_u32));
+        let out = bench.exchange(&[&frame]);
+        let [(decided, wrapped)] = out.as_slice() else { panic!("{low:x}: {out:?}") };
+        assert_eq!((decided.to_port, &wrapped[16..18]), (5, &[0, 0][..]), "{low:x}");
+    }
+    assert_eq!(bench.count("linkemu.fates", 2048 << 4), 3);
 }

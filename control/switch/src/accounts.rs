@@ -6,6 +6,7 @@
 //! read and a reset are lost. Invariant: the reported values of one dataplane instance only grow.
 
 use crate::bins::{Bounds, EARLY};
+use crate::cells::Cells;
 use crate::config::Config;
 use crate::model::{BYPASS, Counts, DEFAULT, Fates, Histogram, MAX_CLIENTS, PortDrops};
 use crate::names::{self, BINS, DROP_CELLS, FATE_CELLS};
@@ -62,20 +63,21 @@ pub struct Accounts {
 const DELIVERED: usize = 2;
 
 impl Accounts {
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &Config, cells: Cells) -> Self {
         let mut accounts = Self::default();
-        accounts.know([0, BYPASS, DEFAULT]);
+        let fixed = |owner| [0, BYPASS, DEFAULT].map(|number| cells.cell(owner, number));
+        accounts.know(cells.boxes().flat_map(fixed));
         let sides = [&config.host_ports.wan, &config.host_ports.client];
-        let boxes = [config.box_ports.wan, config.box_ports.client];
-        for port in sides.into_iter().flatten().chain(&boxes) {
+        let boxes = config.boxes.iter().flat_map(|ports| [&ports.wan, &ports.client]);
+        for port in sides.into_iter().flatten().chain(boxes) {
             accounts.ports.entry(*port).or_default();
         }
         accounts
     }
 
-    pub fn know(&mut self, numbers: impl IntoIterator<Item = u16>) {
-        for number in numbers.into_iter().filter(|number| *number < MAX_CLIENTS) {
-            self.clients.entry(number).or_default();
+    pub fn know(&mut self, cells: impl IntoIterator<Item = u16>) {
+        for cell in cells.into_iter().filter(|cell| *cell < MAX_CLIENTS) {
+            self.clients.entry(cell).or_default();
         }
     }
 
@@ -254,8 +256,8 @@ fn fates(cells: &FateCells) -> Fates {
 }
 
 fn drops(cells: &[Cell; DROP_CELLS as usize]) -> PortDrops {
-    let [unknown_port, no_shim, wrong_direction, cut] = cells.map(|cell| cell.value());
-    PortDrops { unknown_port, no_shim, wrong_direction, cut }
+    let [unknown_port, no_shim, wrong_direction, cut, no_box, ..] = cells.map(|cell| cell.value());
+    PortDrops { unknown_port, no_shim, wrong_direction, cut, no_box }
 }
 
 fn histogram<'a>(bounds: &Bounds, parts: impl IntoIterator<Item = &'a BinCells>) -> Histogram {

@@ -8,6 +8,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+/// Boxes behind a switch: the program has three bits for their number.
+pub const MAX_BOXES: usize = 8;
 /// Maximum size of a program file, bytes.
 const FILE_BYTES: u64 = 64 << 20;
 /// File name of the compiled program for bmv2.
@@ -28,8 +30,8 @@ pub struct Config {
     /// linkd's election id.
     pub election: u64,
     pub target: Target,
-    /// The switch's ports to the box.
-    pub box_ports: Sides<u16>,
+    /// The switch's ports to each box: one to [`MAX_BOXES`].
+    pub boxes: Vec<Sides<u16>>,
     pub host_ports: Sides<Vec<u16>>,
     pub stages: Stages,
     pub program: Program,

@@ -2,9 +2,10 @@
 //! Desired entries of the switch, table by table.
 
 use crate::bins;
-use crate::config::Config;
+use crate::cells::Cells;
+use crate::config::{Config, Sides};
 use crate::hosts::Hosts;
-use crate::model::{BYPASS, Client, DEFAULT, MAX_CLIENTS, Match};
+use crate::model::{BYPASS, Client, DEFAULT, MAX_CLIENTS, Match, Owners};
 use crate::names::{self, bit};
 use crate::slots::Slots;
 use emu::units::Direction;
@@ -28,11 +29,17 @@ const SPECIAL: [(IpAddr, u8); 9] = [
     (IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), 8),
 ];
 
+type Entries = BTreeMap<Key, Entry>;
+
 /// Priority of entries with ternary fields. These entries do not compete.
 const PRIORITY: i32 = 1;
 
+/// All bits of a box's number.
+const BOX: u16 = 7;
+
 #[derive(Clone, Debug)]
 pub struct Desired {
+    pub cells: Cells,
     /// Epoch of all client numbers; never zero.
     pub epoch: u16,
     /// Dataplane instance of the epoch; zero if unknown.
@@ -44,29 +51,34 @@ pub struct Desired {
     /// Reason why the switch has no clients; `None` if it has them.
     pub withheld: Option<String>,
     pub gates: BTreeSet<(Option<u16>, Direction)>,
+    pub owners: Owners,
     pub slots: Slots,
     pub hosts: Hosts,
 }
 
 impl Desired {
-    pub fn new(epoch: u16) -> Self {
+    pub fn new(epoch: u16, cells: Cells) -> Self {
         Self {
+            cells,
             epoch,
             instance: 0,
             rules: 0,
             clients: Some(Vec::new()),
             withheld: None,
             gates: BTreeSet::new(),
+            owners: Owners::default(),
             slots: Slots::default(),
             hosts: Hosts::default(),
         }
     }
 
     /// Entries of a table; `None` if its existing entries stay.
-    pub fn entries(&self, table: &str, config: &Config) -> Option<BTreeMap<Key, Entry>> {
+    pub fn entries(&self, table: &str, config: &Config) -> Option<Entries> {
         let entries: Vec<Entry> = match table {
             names::PORTS => self.ports(config),
-            names::GATES => self.gates.iter().map(gate).collect(),
+            names::GATES => self.gates.iter().map(|gate| self.gate(*gate)).collect(),
+            names::BUCKETS => self.buckets(),
+            names::BOXES => self.boxes(config),
             names::LOSS => self.slots.entries().collect(),
             names::HOSTS => self.hosts.entries().collect(),
             names::SOURCES => self.hosts.sources().collect(),
@@ -74,7 +86,7 @@ impl Desired {
                 bins::entries(table, config.target.tick())
             }
             _ if !config.stages.classifies || self.withheld.is_some() => Vec::new(),
-            _ => clients(table, self.clients.as_ref()?),
+            _ => self.clients(table, self.clients.as_ref()?),
         };
         Some(entries.into_iter().rev().map(|entry| (entry.key.clone(), entry)).collect())
     }
@@ -88,25 +100,69 @@ impl Desired {
         };
         let mut entries = Vec::new();
         for direction in Direction::BOTH {
-            let (into, out) = (config.box_ports.incoming(), config.box_ports.outgoing());
             for port in config.host_ports.incoming()[direction] {
                 let entry = entry(*port, names::FROM_HOST, direction);
-                entries.push(entry.with("box_port", *into[direction]));
+                entries.push(entry.with("box", self.owners.default));
             }
-            entries.push(entry(*out[direction], names::FROM_BOX, direction));
+            for (owner, ports) in self.cells.boxes().zip(&config.boxes) {
+                let entry = entry(*ports.outgoing()[direction], names::FROM_BOX, direction);
+                entries.push(self.celled(entry.with("box", owner), owner));
+            }
         }
         entries
     }
 
+    /// Adds the parameters of a box's cells.
+    fn celled(&self, entry: Entry, owner: u8) -> Entry {
+        entry.with("base", self.cells.cell(owner, 0)).with("over", self.cells.over())
+    }
+
+    fn boxes(&self, config: &Config) -> Vec<Entry> {
+        let of = |(owner, ports): (u8, &Sides<u16>)| {
+            Direction::BOTH.map(|direction| {
+                let entry = Entry::new(names::BOXES).exact("box", owner);
+                let entry = entry.exact("direction", bit(direction)).does(names::TO_BOX);
+                self.celled(entry.with("port", *ports.incoming()[direction]), owner)
+            })
+        };
+        self.cells.boxes().zip(&config.boxes).flat_map(of).collect()
+    }
+
+    fn buckets(&self) -> Vec<Entry> {
+        let entry = |(bucket, owner): (&u8, &u8)| {
+            let entry = Entry::new(names::BUCKETS).exact("bucket", *bucket);
+            entry.does(names::SET_BOX).with("box", *owner)
+        };
+        self.owners.buckets.iter().map(entry).collect()
+    }
+
+    /// Adopts the owners that the entries of both tables say.
+    pub fn adopt_owners(&mut self, ports: &Entries, buckets: &Entries) {
+        let owner = |entry: &Entry| {
+            let owner = u8::try_from(*entry.action.params.get("box")?).ok()?;
+            self.cells.has(owner).then_some(owner)
+        };
+        let bucket = |entry: &Entry| match entry.key.fields.get("bucket") {
+            Some(p4runtime::Match::Exact(bucket)) => {
+                Some((u8::try_from(*bucket).ok()?, owner(entry)?))
+            }
+            _ => None,
+        };
+        let of_hosts = |entry: &&Entry| entry.action.name == names::FROM_HOST;
+        let default = ports.values().find(of_hosts).and_then(owner).unwrap_or_default();
+        self.owners = Owners { buckets: buckets.values().filter_map(bucket).collect(), default };
+    }
+
     /// Epoch, instance and rules in the entries of [`names::PORTS`], if all ports have an entry and
     /// they agree.
-    pub fn epoch_of(entries: &BTreeMap<Key, Entry>, config: &Config) -> Option<(u16, u64, u64)> {
+    pub fn epoch_of(entries: &Entries, cells: Cells, config: &Config) -> Option<(u16, u64, u64)> {
         let first = entries.values().next()?;
         let epoch = u16::try_from(*first.action.params.get("epoch")?).ok().filter(|e| *e != 0)?;
         let (instance, rules) = first.metadata.split_first_chunk()?;
         let instance = u64::from_be_bytes(*instance);
         let rules = u64::from_be_bytes(rules.try_into().ok()?);
-        let said = Self { instance, rules, ..Self::new(epoch) };
+        let mut said = Self { instance, rules, ..Self::new(epoch, cells) };
+        said.adopt_owners(entries, &Entries::new());
         let same = said.entries(names::PORTS, config).as_ref() == Some(entries);
         same.then_some((epoch, instance, rules))
     }
@@ -116,44 +172,55 @@ impl Desired {
         if !config.stages.classifies || self.withheld.is_some() {
             return 0;
         }
-        let known = |client: &&Client| client.number >= BYPASS && !rules(client).is_empty();
+        let known = |client: &&Client| {
+            self.cells.place(client.number).1 >= BYPASS && !self.rules(client).is_empty()
+        };
         self.clients.iter().flatten().filter(known).count() as u32
     }
-}
 
-fn gate((client, direction): &(Option<u16>, Direction)) -> Entry {
-    let entry = Entry::new(names::GATES).exact("direction", bit(*direction));
-    let entry = match client {
-        Some(client) => entry.ternary("client", *client, u16::MAX),
-        None => entry,
-    };
-    entry.priority(PRIORITY).does(names::CLOSE_GATE)
-}
-
-/// Entries of one of the four client tables. If two clients have the same match, the first one
-/// wins. Without rules there are no special addresses either: the switch would find them before
-/// an absent MAC, or before a rule that only the dataplane can apply.
-fn clients(table: &str, clients: &[Client]) -> Vec<Entry> {
-    if clients.iter().all(|client| client.matches.is_empty()) {
-        return Vec::new();
+    fn gate(&self, (client, direction): (Option<u16>, Direction)) -> Entry {
+        let entry = Entry::new(names::GATES).exact("direction", bit(direction));
+        let entry = match client.map(|cell| self.cells.place(cell)) {
+            Some((owner, client)) => {
+                entry.ternary("box", owner, BOX).ternary("client", client, u16::MAX)
+            }
+            None => entry,
+        };
+        entry.priority(PRIORITY).does(names::CLOSE_GATE)
     }
-    let special = SPECIAL.iter().filter_map(|(address, length)| prefix(*address, *length));
-    let special = special.map(|rule| (DEFAULT, rule));
-    let named = clients.iter().flat_map(|client| {
-        let rules = rules(client).into_iter();
-        rules.map(|rule| (client.number, rule))
-    });
-    let all = special.chain(named).filter(|(_, rule)| rule.key.table == table);
-    all.map(|(number, rule)| rule.does(names::SET_CLIENT).with("client", number)).collect()
+
+    /// Entries of one of the four client tables. If two clients have the same match, the first one
+    /// wins. Without rules there are no special addresses either: the switch would find them before
+    /// an absent MAC, or before a rule that only the dataplane can apply.
+    fn clients(&self, table: &str, clients: &[Client]) -> Vec<Entry> {
+        if clients.iter().all(|client| client.matches.is_empty()) {
+            return Vec::new();
+        }
+        let special = SPECIAL.iter().filter_map(|(address, length)| prefix(*address, *length));
+        let special = special.map(|rule| ((self.owners.default, DEFAULT), rule));
+        let named = clients.iter().flat_map(|client| {
+            let rules = self.rules(client).into_iter();
+            rules.map(|rule| (self.cells.place(client.number), rule))
+        });
+        let all = special.chain(named).filter(|(_, rule)| rule.key.table == table);
+        let entry = |((owner, number), rule): ((u8, u16), Entry)| {
+            rule.does(names::SET_CLIENT).with("client", number).with("box", owner)
+        };
+        all.map(entry).collect()
+    }
+
+    /// The rules of a client of an existing box, if the switch can have them.
+    fn rules(&self, client: &Client) -> Vec<Entry> {
+        let possible =
+            client.number < MAX_CLIENTS && self.cells.has(self.cells.place(client.number).0);
+        if possible { rules(client) } else { Vec::new() }
+    }
 }
 
-/// Entries of a client without their action. Number 0 leaves the classification to the dataplane
-/// where a wider rule of another client would match. Invalid numbers, tags and prefixes are
+/// Entries of a client without their action. Number 0 leaves the classification to its box
+/// where a wider rule of another client would match. Invalid tags and prefixes are
 /// omitted: the dataplane classifies the rest.
 fn rules(client: &Client) -> Vec<Entry> {
-    if client.number >= MAX_CLIENTS {
-        return Vec::new();
-    }
     let rules = client.matches.iter().flat_map(|rule| match *rule {
         Match::Mac(mac) => {
             let mac = mac.iter().fold(0u64, |mac, byte| mac << 8 | u64::from(*byte));
@@ -202,7 +269,8 @@ fn prefix(address: IpAddr, length: u8) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Program, Sides, Stages, Target};
+    use crate::config::{Program, Stages, Target};
+    use crate::model::bucket;
 
     fn config() -> Config {
         Config {
@@ -210,11 +278,24 @@ mod tests {
             device: 1,
             election: 1,
             target: Target::Bmv2,
-            box_ports: Sides { wan: 1, client: 2 },
+            boxes: vec![Sides { wan: 1, client: 2 }],
             host_ports: Sides { wan: vec![3], client: vec![4, 5] },
             stages: Stages { classifies: true, loses: true, marks: true },
             program: Program::embedded(b"", b""),
         }
+    }
+
+    fn cells(boxes: usize) -> Cells {
+        Cells::new(boxes, MAX_CLIENTS)
+    }
+
+    fn epoch_of(entries: &Entries, config: &Config) -> Option<(u16, u64, u64)> {
+        Desired::epoch_of(entries, cells(config.boxes.len()), config)
+    }
+
+    fn two() -> Config {
+        let boxes = vec![Sides { wan: 1, client: 2 }, Sides { wan: 6, client: 7 }];
+        Config { boxes, ..config() }
     }
 
     fn said(desired: &Desired, table: &str) -> Vec<String> {
@@ -224,35 +305,107 @@ mod tests {
 
     fn desired(number: u16, matches: &[Match]) -> Desired {
         let clients = Some(vec![Client { number, matches: matches.to_vec() }]);
-        Desired { clients, ..Desired::new(7) }
+        Desired { clients, ..Desired::new(7, cells(1)) }
     }
 
     #[test]
     fn frames_enter_one_box_port_and_leave_the_other() {
-        let ports = said(&Desired::new(7), names::PORTS);
+        let ports = said(&Desired::new(7, cells(1)), names::PORTS);
         let expected = [
-            "linkemu.ports[port=0x1] -> linkemu.from_box(direction=1, epoch=7)",
-            "linkemu.ports[port=0x2] -> linkemu.from_box(direction=0, epoch=7)",
-            "linkemu.ports[port=0x3] -> linkemu.from_host(box_port=1, direction=0, epoch=7)",
-            "linkemu.ports[port=0x4] -> linkemu.from_host(box_port=2, direction=1, epoch=7)",
-            "linkemu.ports[port=0x5] -> linkemu.from_host(box_port=2, direction=1, epoch=7)",
+            "linkemu.ports[port=0x1] -> linkemu.from_box(base=0, box=0, direction=1, epoch=7, over=61440)",
+            "linkemu.ports[port=0x2] -> linkemu.from_box(base=0, box=0, direction=0, epoch=7, over=61440)",
+            "linkemu.ports[port=0x3] -> linkemu.from_host(box=0, direction=0, epoch=7)",
+            "linkemu.ports[port=0x4] -> linkemu.from_host(box=0, direction=1, epoch=7)",
+            "linkemu.ports[port=0x5] -> linkemu.from_host(box=0, direction=1, epoch=7)",
         ];
         assert_eq!(ports, expected);
     }
 
     #[test]
     fn epoch_is_read_only_if_all_ports_agree() {
-        let mut desired = Desired::new(7);
+        let mut desired = Desired::new(7, cells(1));
         (desired.instance, desired.rules) = (99, 5);
         let mut ports = desired.entries(names::PORTS, &config()).unwrap();
-        assert_eq!(Desired::epoch_of(&ports, &config()), Some((7, 99, 5)));
+        assert_eq!(epoch_of(&ports, &config()), Some((7, 99, 5)));
         let first = ports.keys().next().unwrap().clone();
         let mut other = ports.clone();
         other.get_mut(&first).unwrap().action.params.insert("epoch".into(), 8);
-        assert_eq!(Desired::epoch_of(&other, &config()), None);
+        assert_eq!(epoch_of(&other, &config()), None);
         ports.remove(&first);
-        assert_eq!(Desired::epoch_of(&ports, &config()), None);
-        assert_eq!(Desired::epoch_of(&BTreeMap::new(), &config()), None);
+        assert_eq!(epoch_of(&ports, &config()), None);
+        assert_eq!(epoch_of(&BTreeMap::new(), &config()), None);
+    }
+
+    #[test]
+    fn ports_and_cells_of_each_box_are_its_own() {
+        let desired = Desired::new(7, cells(2));
+        let boxes: Vec<_> = desired.entries(names::BOXES, &two()).unwrap().into_values().collect();
+        let expected = [
+            "linkemu.boxes[box=0x0, direction=0x0] -> linkemu.to_box(base=0, over=63488, port=1)",
+            "linkemu.boxes[box=0x0, direction=0x1] -> linkemu.to_box(base=0, over=63488, port=2)",
+            "linkemu.boxes[box=0x1, direction=0x0] -> linkemu.to_box(base=2048, over=63488, port=6)",
+            "linkemu.boxes[box=0x1, direction=0x1] -> linkemu.to_box(base=2048, over=63488, port=7)",
+        ];
+        assert_eq!(boxes.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+        let ports = desired.entries(names::PORTS, &two()).unwrap();
+        let of_six =
+            ports.values().map(ToString::to_string).find(|entry| entry.contains("port=0x6"));
+        let expected = "linkemu.ports[port=0x6] -> \
+                        linkemu.from_box(base=2048, box=1, direction=1, epoch=7, over=63488)";
+        assert_eq!(of_six.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn client_and_gate_of_a_cell_are_those_of_its_box() {
+        let client = |number| Client { number, matches: vec![Match::Vlan(number)] };
+        // The second box, its box that classifies, and a box that there is not.
+        let clients = Some(vec![client(9), client(2048 + 9), client(2048), client(3 * 2048)]);
+        let mut desired = Desired { clients, ..Desired::new(7, cells(2)) };
+        let entries = |desired: &Desired, table| {
+            let entries = desired.entries(table, &two()).unwrap();
+            entries.values().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let expected = [
+            "linkemu.vlans[vlan=0x9] -> linkemu.set_client(box=0, client=9)",
+            "linkemu.vlans[vlan=0x800] -> linkemu.set_client(box=1, client=0)",
+            "linkemu.vlans[vlan=0x809] -> linkemu.set_client(box=1, client=9)",
+        ];
+        assert_eq!(entries(&desired, names::VLANS), expected);
+        assert_eq!(desired.client_count(&two()), 2);
+        desired.gates.insert((Some(2048 + 9), Direction::Forward));
+        let gate = "linkemu.gates[box=0x1 &&& 0x7, client=0x9 &&& 0xffff, direction=0x0] -> \
+                    linkemu.close_gate()";
+        assert_eq!(entries(&desired, names::GATES), [gate]);
+    }
+
+    #[test]
+    fn owners_are_written_and_read_again() {
+        let owner = bucket("10.1.2.3".parse().unwrap());
+        assert_eq!(owner, 1);
+        assert_eq!(bucket("2001:db8::f102".parse().unwrap()), 0xf3);
+        let owners = Owners { buckets: [(owner, 0), (9, 1)].into(), default: 1 };
+        let clients = Some(vec![Client { number: 9, matches: vec![Match::Vlan(5)] }]);
+        let desired = Desired { owners: owners.clone(), clients, ..Desired::new(7, cells(2)) };
+        let entries = |table| desired.entries(table, &two()).unwrap();
+        let buckets: Vec<_> = entries(names::BUCKETS).values().map(ToString::to_string).collect();
+        let expected = [
+            "linkemu.buckets[bucket=0x1] -> linkemu.set_box(box=0)",
+            "linkemu.buckets[bucket=0x9] -> linkemu.set_box(box=1)",
+        ];
+        assert_eq!(buckets, expected);
+        // Addresses that belong to no single host.
+        let special = entries(names::PREFIXES4);
+        assert!(special.values().all(|entry| entry.action.params["box"] == 1));
+        let ports = entries(names::PORTS);
+        assert_eq!(epoch_of(&ports, &two()), Some((7, 0, 0)));
+        let mut next = Desired::new(1, cells(2));
+        next.adopt_owners(&ports, &entries(names::BUCKETS));
+        assert_eq!(next.owners, owners);
+        // Ports that do not agree.
+        let mut other = ports.clone();
+        let of_host = other.values_mut().find(|entry| entry.action.name == names::FROM_HOST);
+        of_host.unwrap().action.params.insert("box".into(), 0);
+        assert_eq!(epoch_of(&other, &two()), None);
     }
 
     #[test]
@@ -260,13 +413,13 @@ mod tests {
         let desired = desired(9, &[Match::Mac([2, 0, 0, 0, 0, 1]), Match::Vlan(12)]);
         let macs = said(&desired, names::MACS);
         let expected = [
-            "linkemu.macs[direction=0x0, mac=0x20000000001] -> linkemu.set_client(client=9)",
-            "linkemu.macs[direction=0x1, mac=0x20000000001] -> linkemu.set_client(client=9)",
+            "linkemu.macs[direction=0x0, mac=0x20000000001] -> linkemu.set_client(box=0, client=9)",
+            "linkemu.macs[direction=0x1, mac=0x20000000001] -> linkemu.set_client(box=0, client=9)",
         ];
         assert_eq!(macs, expected);
         assert_eq!(
             said(&desired, names::VLANS),
-            ["linkemu.vlans[vlan=0xc] -> linkemu.set_client(client=9)"]
+            ["linkemu.vlans[vlan=0xc] -> linkemu.set_client(box=0, client=9)"]
         );
     }
 
@@ -297,11 +450,11 @@ mod tests {
             prefix("2001:db8::1", 64),
         ];
         let expected = [
-            "linkemu.prefixes4[] -> linkemu.set_client(client=9)",
-            "linkemu.prefixes4[address=0xa010200/24] -> linkemu.set_client(client=9)",
-            "linkemu.prefixes4[address=0x80000000/1] -> linkemu.set_client(client=9)",
+            "linkemu.prefixes4[] -> linkemu.set_client(box=0, client=9)",
+            "linkemu.prefixes4[address=0xa010200/24] -> linkemu.set_client(box=0, client=9)",
+            "linkemu.prefixes4[address=0x80000000/1] -> linkemu.set_client(box=0, client=9)",
             "linkemu.prefixes6[address=0x20010db8000000000000000000000000/64] -> \
-             linkemu.set_client(client=9)",
+             linkemu.set_client(box=0, client=9)",
         ];
         assert_eq!(of_nine(&some), expected);
     }
@@ -325,10 +478,10 @@ mod tests {
     fn duplicate_match_belongs_to_the_first_client() {
         let client = |number| Client { number, matches: vec![Match::Vlan(5)] };
         let clients = Some(vec![client(8), client(9)]);
-        let desired = Desired { clients, ..Desired::new(7) };
+        let desired = Desired { clients, ..Desired::new(7, cells(1)) };
         assert_eq!(
             said(&desired, names::VLANS),
-            ["linkemu.vlans[vlan=0x5] -> linkemu.set_client(client=8)"]
+            ["linkemu.vlans[vlan=0x5] -> linkemu.set_client(box=0, client=8)"]
         );
     }
 
@@ -342,13 +495,13 @@ mod tests {
 
     #[test]
     fn gate_applies_to_one_client_or_all() {
-        let mut desired = Desired::new(7);
+        let mut desired = Desired::new(7, cells(1));
         desired.gates.insert((Some(9), Direction::Forward));
         desired.gates.insert((None, Direction::Return));
         let mut gates = said(&desired, names::GATES);
         gates.sort();
         let expected = [
-            "linkemu.gates[client=0x9 &&& 0xffff, direction=0x0] -> linkemu.close_gate()",
+            "linkemu.gates[box=0x0 &&& 0x7, client=0x9 &&& 0xffff, direction=0x0] -> linkemu.close_gate()",
             "linkemu.gates[direction=0x1] -> linkemu.close_gate()",
         ];
         assert_eq!(gates, expected);

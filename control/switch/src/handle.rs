@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The handle of a session. Every request has a time limit in every state of the switch.
 
+use crate::cells::Cells;
 use crate::config::Config;
-use crate::model::{Client, Counts, Error, Loss, MAX_CLIENTS, News, Offload, Phase, Status};
+use crate::model::{
+    Client, Counts, Error, Loss, MAX_CLIENTS, News, Offload, Owners, Phase, Status,
+};
 use crate::shared::{Clients, Request, Shared};
 use crate::task::Task;
 use crate::timing::Timing;
@@ -23,6 +26,8 @@ pub struct Switch {
     /// Time of the last read of the counters. Concurrent callers share one read.
     read: Arc<tokio::sync::Mutex<Option<Instant>>>,
     timing: Timing,
+    cells: Cells,
+    boxes: usize,
 }
 
 impl Switch {
@@ -39,9 +44,10 @@ impl Switch {
     ) -> Self {
         let shared = Arc::new(Shared::new());
         let (requests, waiting) = mpsc::channel(WAITING);
+        let (cells, boxes) = (Cells::of(&config), config.boxes.len());
         let task = Task::run(config, timing, Arc::clone(&shared), waiting, Box::new(told));
         tokio::spawn(task);
-        Self { shared, requests, read: Arc::default(), timing }
+        Self { shared, requests, read: Arc::default(), timing, cells, boxes }
     }
 
     /// Requests the stages that the switch can run for a plan of this dataplane instance. When this
@@ -83,7 +89,36 @@ impl Switch {
         self.shared.set_clients(Clients { instance, rules, clients });
     }
 
-    /// Closes or opens the client gate of one client or of all, in one direction or both. The state
+    /// The cells of each box: what numbers of clients are in [`Client::number`], [`Self::set_gate`] and
+    /// [`Counts::clients`].
+    #[must_use]
+    pub fn cells(&self) -> Cells {
+        self.cells
+    }
+
+    /// Sets the owners of all clients without a rule. The last owners set remain over restarts of the
+    /// switch; until the first call, those that the switch has stay. It waits for nothing:
+    /// [`Status::owners`] are those that the switch has been told.
+    ///
+    /// What is atomic is one entry, so no frame goes to two boxes or to none. A bucket is one entry, and
+    /// moves for both directions at once. The default owner is in an entry per port of hosts, and in those of
+    /// addresses that belong to no single host: the entries of a change are written in one message, but a
+    /// frame at one port may still be given to the old owner when one at another port is not. A client with a
+    /// rule moves by [`Self::set_clients`], with an entry per rule and, for a MAC, direction. Frames that the
+    /// old owner has already got it returns, and they are counted in its cells.
+    ///
+    /// # Errors
+    /// [`Error::Owner`] if there is no such box; nothing is changed.
+    pub fn set_owners(&self, owners: Owners) -> Result<(), Error> {
+        let all = owners.buckets.values().chain([&owners.default]);
+        if let Some(number) = all.copied().find(|owner| !self.cells.has(*owner)) {
+            return Err(Error::Owner { number, boxes: self.boxes });
+        }
+        self.shared.set_owners(owners);
+        Ok(())
+    }
+
+    /// Closes or opens the client gate of one client, by its cell, or of all, in one direction or both. The state
     /// survives a restart of the switch. With a new dataplane instance, client numbers change; then
     /// only the gates of all clients, of the bypass and of the default client stay. A gate that was
     /// closed for all is opened for all.
@@ -96,7 +131,11 @@ impl Switch {
         direction: Option<Direction>,
         closed: bool,
     ) -> Result<(), Error> {
-        if let Some(number) = client.filter(|number| !(1..MAX_CLIENTS).contains(number)) {
+        let gated = |cell: &u16| {
+            let (owner, number) = self.cells.place(*cell);
+            *cell < MAX_CLIENTS && number > 0 && self.cells.has(owner)
+        };
+        if let Some(number) = client.filter(|cell| !gated(cell)) {
             return Err(Error::Client { number });
         }
         let status = self.status();

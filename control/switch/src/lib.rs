@@ -9,6 +9,7 @@
 
 mod accounts;
 mod bins;
+mod cells;
 mod config;
 mod desired;
 mod handle;
@@ -21,11 +22,12 @@ mod standing;
 mod task;
 mod timing;
 
-pub use config::{Config, Program, ProgramError, Sides, Stages, Target};
+pub use cells::Cells;
+pub use config::{Config, MAX_BOXES, Program, ProgramError, Sides, Stages, Target};
 pub use handle::Switch;
 pub use hosts::Ageing;
 pub use model::{
     BYPASS, Client, Count, Counts, DEFAULT, Error, Fates, Histogram, Loss, MAX_CLIENTS, Match,
-    News, Offload, Phase, PortDrops, Status,
+    News, Offload, Owners, Phase, PortDrops, Status, bucket,
 };
 pub use timing::Timing;

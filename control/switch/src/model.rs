@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub const BYPASS: u16 = 1;
 /// Client number of traffic without a client.
 pub const DEFAULT: u16 = 2;
-/// Client numbers are below this.
+/// Client numbers of one box, and cells of all boxes, are below this.
 pub const MAX_CLIENTS: u16 = 4096;
 
 /// Per-packet loss. Probabilities are in units of 2^-32.
@@ -47,8 +47,9 @@ pub struct Offload {
 /// A client that the switch classifies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Client {
-    /// 1 is the bypass, 2 the default client, 3 and above the others; below [`MAX_CLIENTS`]. For 0,
-    /// and for numbers that the switch's program does not count, the dataplane classifies.
+    /// Its cell ([`crate::Cells`]), which with one box is its number: 1 is the bypass, 2 the default
+    /// client, 3 and above the others; below [`MAX_CLIENTS`]. For number 0 of a box, and for numbers that
+    /// the switch's program does not count, that box classifies.
     pub number: u16,
     pub matches: Vec<Match>,
 }
@@ -59,6 +60,33 @@ pub enum Match {
     /// Outermost VLAN tag, 1 to 4094.
     Vlan(u16),
     Prefix(IpAddr, u8),
+}
+
+/// Boxes that own the clients without a rule in the switch. A client with a rule belongs to the box of
+/// its cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owners {
+    /// Owner of IP frames without a client, by [`bucket`] of the address on the client's side.
+    pub buckets: BTreeMap<u8, u8>,
+    /// Owner of everything else: of other buckets, of traffic that a link needs, of unreadable frames, and of
+    /// addresses that belong to no single host.
+    pub default: u8,
+}
+
+/// The bucket of a client's address.
+#[must_use]
+pub fn bucket(address: IpAddr) -> u8 {
+    let fold = |low: u8, high: u8| low ^ high;
+    match address {
+        IpAddr::V4(address) => {
+            let [.., high, low] = address.octets();
+            fold(low, high)
+        }
+        IpAddr::V6(address) => {
+            let [.., high, low] = address.octets();
+            fold(low, high)
+        }
+    }
 }
 
 /// An event of a session.
@@ -110,8 +138,10 @@ pub struct Status {
     pub clients: u32,
     /// Duration of the last restoration, without the time in which it was away.
     pub restored: Duration,
-    /// Closed client gates: of one client or of all, in a direction.
+    /// Closed client gates: of one client, by its cell, or of all, in a direction.
     pub gates: Vec<(Option<u16>, emu::units::Direction)>,
+    /// Owners that the switch was last told, all of whose entries it has.
+    pub owners: Owners,
 }
 
 /// Frames and bytes. The switch's architecture defines the byte count of a frame.
@@ -145,6 +175,8 @@ pub struct PortDrops {
     pub wrong_direction: Count,
     /// Shorter than an Ethernet header.
     pub cut: Count,
+    /// From a host, for a box that has no port.
+    pub no_box: Count,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -164,7 +196,7 @@ pub struct Counts {
     pub ready: bool,
     /// Dataplane instance; zero if unknown.
     pub instance: u64,
-    /// By client number: 0 not classified, 1 bypass, 2 default, and those of
+    /// By cell: number 0 of a box not classified, 1 bypass, 2 default, and those of
     /// [`crate::Switch::set_clients`].
     pub clients: BTreeMap<u16, ByDirection<Fates>>,
     /// By port of the switch: configured ports, and others with dropped frames.
@@ -184,6 +216,8 @@ pub enum Error {
     NotReady(String),
     #[error("client number {number}: 1 to {} can have a gate in the switch", MAX_CLIENTS - 1)]
     Client { number: u16 },
+    #[error("box {number} owns nothing: the switch has {boxes}, from 0 on")]
+    Owner { number: u8, boxes: usize },
     #[error(transparent)]
     Switch(#[from] p4runtime::Error),
     #[error("the session with the switch has ended")]

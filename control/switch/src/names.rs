@@ -12,6 +12,8 @@ pub const MACS: &str = "linkemu.macs";
 pub const VLANS: &str = "linkemu.vlans";
 pub const PREFIXES4: &str = "linkemu.prefixes4";
 pub const PREFIXES6: &str = "linkemu.prefixes6";
+pub const BUCKETS: &str = "linkemu.buckets";
+pub const BOXES: &str = "linkemu.boxes";
 pub const GATES: &str = "linkemu.gates";
 pub const LOSS: &str = "linkemu.loss";
 pub const TRANSIT_BINS: &str = "linkemu.transit_bins";
@@ -23,8 +25,8 @@ pub const CLIENTS: [&str; 4] = [MACS, VLANS, PREFIXES4, PREFIXES6];
 /// Tables that are written before those of clients.
 pub const FIRST: [&str; 2] = [TRANSIT_BINS, LATENESS_BINS];
 /// Tables that are written last. No frame passes before the last one, [`PORTS`], is written.
-pub const LAST: [&str; 5] = [GATES, LOSS, HOSTS, SOURCES, PORTS];
-pub const TABLES: [&str; 11] = [
+pub const LAST: [&str; 7] = [GATES, LOSS, HOSTS, SOURCES, BUCKETS, BOXES, PORTS];
+pub const TABLES: [&str; 13] = [
     TRANSIT_BINS,
     LATENESS_BINS,
     MACS,
@@ -35,12 +37,16 @@ pub const TABLES: [&str; 11] = [
     LOSS,
     HOSTS,
     SOURCES,
+    BUCKETS,
+    BOXES,
     PORTS,
 ];
 
 pub const FROM_HOST: &str = "linkemu.from_host";
 pub const FROM_BOX: &str = "linkemu.from_box";
 pub const SET_CLIENT: &str = "linkemu.set_client";
+pub const SET_BOX: &str = "linkemu.set_box";
+pub const TO_BOX: &str = "linkemu.to_box";
 pub const CLOSE_GATE: &str = "linkemu.close_gate";
 pub const INDEPENDENT: &str = "linkemu.independent";
 pub const GILBERT_ELLIOTT: &str = "linkemu.gilbert_elliott";
@@ -48,10 +54,12 @@ pub const SET_TRANSIT_BIN: &str = "linkemu.set_transit_bin";
 pub const SET_LATENESS_BIN: &str = "linkemu.set_lateness_bin";
 pub const KNOWN: &str = "linkemu.known";
 pub const TO_HOST: &str = "linkemu.to_host";
-const ACTIONS: [&str; 10] = [
+const ACTIONS: [&str; 12] = [
     FROM_HOST,
     FROM_BOX,
     SET_CLIENT,
+    SET_BOX,
+    TO_BOX,
     CLOSE_GATE,
     INDEPENDENT,
     GILBERT_ELLIOTT,
@@ -69,7 +77,7 @@ const COUNTERS: [&str; 4] = [FATES, PORT_DROPS, TRANSIT, LATENESS];
 
 /// Cells per client and direction.
 pub const FATE_CELLS: u64 = 8;
-pub const DROP_CELLS: u64 = 4;
+pub const DROP_CELLS: u64 = 8;
 pub const BINS: u64 = 32;
 
 /// The direction in the program's encoding.
@@ -87,13 +95,13 @@ pub fn all_fates(info: &P4Info) -> Vec<&Counter> {
     info.counters().filter(|counter| counter.name == FATES || beside(&counter.name)).collect()
 }
 
-/// Number of client numbers that the program counts. Higher ones are counted at 0.
+/// Number of cells that the program has for clients.
 pub fn counted(info: &P4Info) -> u16 {
     let size = info.counter(FATES).map_or(0, |counter| counter.size);
     u16::try_from(size / (2 * FATE_CELLS)).unwrap_or(MAX_CLIENTS).min(MAX_CLIENTS)
 }
 
-/// First cell of a client and direction in [`FATES`].
+/// First cell of a client's cell and direction in [`FATES`].
 pub fn fates(client: u16, direction: Direction) -> u64 {
     (u64::from(client) << 1 | bit(direction) as u64) * FATE_CELLS
 }
@@ -103,7 +111,7 @@ pub fn port_drops(port: u16) -> u64 {
     u64::from(port) * DROP_CELLS
 }
 
-/// First cell of a client and direction in [`TRANSIT`].
+/// First cell of a client's cell and direction in [`TRANSIT`].
 pub fn transit(client: u16, direction: Direction) -> u64 {
     (u64::from(client) << 1 | bit(direction) as u64) * BINS
 }

@@ -4,7 +4,7 @@
 //! A [`Request`] needs an answer and goes through a bounded channel. The client list and the
 //! offload in use need none: [`Shared`] keeps the latest value until the task takes it.
 
-use crate::model::{Client, Counts, Error, Loss, Offload, Phase, Status};
+use crate::model::{Client, Counts, Error, Loss, Offload, Owners, Phase, Status};
 use emu::units::Direction;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -45,6 +45,7 @@ struct State {
     counts: Counts,
     clients: Option<Clients>,
     in_use: Option<Offload>,
+    owners: Option<Owners>,
     /// When the first [`Request::Offload`] that timed out was sent.
     slow: Option<Instant>,
 }
@@ -65,9 +66,12 @@ impl Shared {
             clients: 0,
             restored: Duration::ZERO,
             gates: Vec::new(),
+            owners: Owners::default(),
         };
-        let (clients, in_use, counts) = (None, None, Counts::default());
-        let state = Mutex::new(State { status, counts, clients, in_use, slow: None });
+        let counts = Counts::default();
+        let (clients, in_use, owners) = (None, None, None);
+        let state = State { status, counts, clients, in_use, owners, slow: None };
+        let state = Mutex::new(state);
         Self { state, changed: Notify::new() }
     }
 
@@ -121,6 +125,20 @@ impl Shared {
     pub fn set_in_use(&self, offload: Offload) {
         self.state().in_use = Some(offload);
         self.changed.notify_one();
+    }
+
+    /// The owners set since the last call.
+    pub fn take_owners(&self) -> Option<Owners> {
+        self.state().owners.take()
+    }
+
+    pub fn set_owners(&self, owners: Owners) {
+        self.state().owners = Some(owners);
+        self.changed.notify_one();
+    }
+
+    pub fn set_owned(&self, owners: Owners) {
+        self.state().status.owners = owners;
     }
 
     pub fn is_slow(&self) -> bool {

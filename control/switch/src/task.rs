@@ -7,6 +7,7 @@
 //! restarted switch may be reachable again immediately.
 
 use crate::accounts::Accounts;
+use crate::cells::Cells;
 use crate::config::Config;
 use crate::desired::Desired;
 use crate::model::{News, Offload, Phase};
@@ -66,6 +67,8 @@ pub struct Task {
     uncleared: bool,
     /// True if the dataplane's client list is known. Only listed clients are counted.
     knows_clients: bool,
+    /// True if the owners were set; otherwise those of the switch are adopted.
+    knows_owners: bool,
 }
 
 impl Task {
@@ -89,8 +92,9 @@ impl Task {
             }
         };
         let cookie = config.program.cookie();
-        let accounts = Accounts::new(&config);
-        let mut desired = Desired::new(epoch(0));
+        let cells = Cells::of(&config);
+        let accounts = Accounts::new(&config, cells);
+        let mut desired = Desired::new(epoch(0), cells);
         desired.slots = Slots::beginning_at(epoch(0));
         let in_use = Offload::default();
         let standing = Standing::default();
@@ -111,6 +115,7 @@ impl Task {
             learned: None,
             uncleared: false,
             knows_clients: false,
+            knows_owners: false,
         };
         task.sessions().await;
     }
@@ -216,6 +221,9 @@ impl Task {
         let (entries, clients) = (self.standing.entries(), self.desired.client_count(&self.config));
         let gates = self.desired.gates.iter().copied().collect();
         self.shared.set_figures(entries, clients, gates);
+        if !self.standing.wrong().contains(&names::BUCKETS) {
+            self.shared.set_owned(self.desired.owners.clone());
+        }
         let refusals = Some(self.standing.refusals()).filter(|refusals| !refusals.is_empty());
         let full = self.desired.hosts.is_full().then(|| {
             format!(

@@ -99,7 +99,7 @@ async fn thousand_clients_are_written_once_then_only_differences() {
     until("status", || switch.status().clients == 999).await;
     let expected = [
         "delete linkemu.prefixes4[address=0xa000003/32]",
-        "modify linkemu.prefixes4[address=0xa000004/32] -> linkemu.set_client(client=2000)",
+        "modify linkemu.prefixes4[address=0xa000004/32] -> linkemu.set_client(box=0, client=2000)",
     ];
     assert_eq!(fake.log(), expected);
 }
@@ -264,8 +264,8 @@ async fn restarted_switch_is_restored_and_keeps_counts() {
 async fn frames_of_all_ports_are_counted() {
     let (fake, switch, _told) = rig().await;
     let one = Count { packets: 1, bytes: 60 };
-    fake.count("linkemu.port_drops", 9 * 4, one);
-    fake.count("linkemu.port_drops", 2 * 4 + 1, one);
+    fake.count("linkemu.port_drops", 9 * 8, one);
+    fake.count("linkemu.port_drops", 2 * 8 + 1, one);
     let counts = switch.counts().await;
     assert_eq!(counts.ports[&9].unknown_port, one);
     assert_eq!(counts.ports[&2].no_shim, one);

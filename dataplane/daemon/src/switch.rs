@@ -45,14 +45,13 @@ fn numbers_of(target: pb::SwitchTarget, boxes: u32, workers: usize) -> Numbers {
 #[must_use]
 pub fn describe(switch: &Switch) -> pb::Switch {
     let may = |stage| switch.stages.contains(&stage);
-    let [box_wan_port, box_client_port] = switch.to_box;
+    let [wan_port, client_port] = switch.to_box;
     pb::Switch {
         address: switch.address.clone(),
         device: switch.device,
         target: target(switch.target).into(),
         election: switch.election.get(),
-        box_wan_port,
-        box_client_port,
+        boxes: vec![pb::SwitchBox { wan_port, client_port }],
         wan_ports: switch.wan.clone(),
         client_ports: switch.client.clone(),
         classifies: may(Stage::Classification),
@@ -79,8 +78,7 @@ mod tests {
             device: 0,
             target: pb::SwitchTarget::Tofino.into(),
             election: 7,
-            box_wan_port: 510,
-            box_client_port: 64,
+            boxes: vec![pb::SwitchBox { wan_port: 510, client_port: 64 }],
             wan_ports: vec![1, 2, 3],
             client_ports: vec![4],
             classifies: false,

@@ -5,6 +5,7 @@
 //!   wan host a ── 1 ┐             ┌ 3 ── client host a
 //!   wan host b ── 2 ┤   switch    ├ 4 ── client host b
 //!    box, wan ─── 5 ┤             ├ 6 ── box, client
+//!                   ├ 8, 9: a second box, if there is one
 //!                   └ 7: in no table
 //! ```
 //!
@@ -43,15 +44,22 @@ pub const BOX_WAN: u16 = 5;
 pub const BOX_CLIENT: u16 = 6;
 /// A port that is in no table of the switch.
 pub const STRANGER: u16 = 7;
+/// Ports of the second box.
+pub const SECOND_WAN: u16 = 8;
+pub const SECOND_CLIENT: u16 = 9;
+/// Cells for clients, shared by all boxes.
+pub const CELLS: u16 = 4096;
 /// Epoch of client numbers and timestamps.
 pub const EPOCH: u16 = 0x2a5b;
 
 /// Election id of the test's controller.
 const ELECTION: u64 = 1;
-/// Source and destination of sentinels, which belong to a separate client.
+/// Source and destination of sentinels of the first box, which belong to a separate client.
 const SENTINEL: Mac = [2, 0, 0, 0, 9, 9];
-/// Client of the sentinels.
-pub const SENTINEL_CLIENT: u16 = 4000;
+/// Those of the second one's.
+const SECOND: Mac = [2, 0, 0, 0, 9, 10];
+/// Client of the sentinels in their box.
+pub const SENTINEL_CLIENT: u16 = 2000;
 const LIMIT: Duration = Duration::from_secs(10);
 /// MTU for full frames behind a shim.
 const MTU: &str = "1600";
@@ -71,6 +79,9 @@ pub struct Way {
     /// Port at which the box returns them.
     pub from_box: u16,
     pub out: [u16; 2],
+    /// Number of the box, and its cells.
+    pub owner: u8,
+    pub room: u16,
 }
 
 pub const FORWARDS: Way = Way {
@@ -79,6 +90,8 @@ pub const FORWARDS: Way = Way {
     to_box: BOX_WAN,
     from_box: BOX_CLIENT,
     out: [CLIENT_A, CLIENT_B],
+    owner: 0,
+    room: CELLS,
 };
 pub const RETURNS: Way = Way {
     direction: RETURN,
@@ -86,10 +99,32 @@ pub const RETURNS: Way = Way {
     to_box: BOX_CLIENT,
     from_box: BOX_WAN,
     out: [WAN_A, WAN_B],
+    owner: 0,
+    room: CELLS,
 };
 pub const WAYS: [Way; 2] = [FORWARDS, RETURNS];
 
 impl Way {
+    /// This direction through the first or second of two boxes.
+    #[must_use]
+    pub fn of_two(self, owner: u8) -> Self {
+        let second = |port| match port {
+            BOX_WAN => SECOND_WAN,
+            _ => SECOND_CLIENT,
+        };
+        let (to_box, from_box) = match owner {
+            0 => (self.to_box, self.from_box),
+            _ => (second(self.to_box), second(self.from_box)),
+        };
+        Self { to_box, from_box, owner, room: CELLS / 2, ..self }
+    }
+
+    /// The cell of a client of the box.
+    #[must_use]
+    pub fn cell(&self, client: u16) -> u16 {
+        u16::from(self.owner) * self.room + client
+    }
+
     /// Turns a forward frame into one of this direction.
     #[must_use]
     pub fn turn(&self, frame: Frame) -> Frame {
@@ -144,6 +179,7 @@ pub struct Bench {
     wires: BTreeMap<u16, Wire>,
     switch: SoftSwitch,
     round: u32,
+    boxes: u8,
     _directory: Directory,
 }
 
@@ -151,8 +187,16 @@ pub struct Bench {
 pub fn on_bench(
     test: impl FnOnce(&mut Bench) -> anyhow::Result<()> + Send + 'static,
 ) -> anyhow::Result<()> {
-    in_namespace(|namespace| {
-        let mut bench = Bench::new(namespace)?;
+    on_bench_with(1, test)
+}
+
+/// As [`on_bench`], with one box or two.
+pub fn on_bench_with(
+    boxes: u8,
+    test: impl FnOnce(&mut Bench) -> anyhow::Result<()> + Send + 'static,
+) -> anyhow::Result<()> {
+    in_namespace(move |namespace| {
+        let mut bench = Bench::new(namespace, boxes)?;
         test(&mut bench).map_err(|e| {
             let ended = if bench.switch.runs() { "" } else { "\nTHE SWITCH HAS ENDED" };
             anyhow!("{e:#}{ended}\n{}", bench.switch.said())
@@ -170,9 +214,9 @@ pub fn in_namespace<T: Send + 'static>(
 }
 
 impl Bench {
-    fn new(namespace: &Namespace) -> anyhow::Result<Self> {
+    fn new(namespace: &Namespace, boxes: u8) -> anyhow::Result<Self> {
         let directory = Directory::new()?;
-        let ports = WAN_A..=STRANGER;
+        let ports = WAN_A..=if boxes > 1 { SECOND_CLIENT } else { STRANGER };
         for port in ports.clone() {
             pair(namespace, port)?;
         }
@@ -184,7 +228,7 @@ impl Bench {
         let wires = wires.collect::<anyhow::Result<_>>()?;
         let control = Control::connect(ELECTION)?;
         control.push()?;
-        let bench = Self { control, wires, switch, round: 0, _directory: directory };
+        let bench = Self { control, wires, switch, round: 0, boxes, _directory: directory };
         bench.base()?;
         Ok(bench)
     }
@@ -195,20 +239,32 @@ impl Bench {
         self.control.group(1, &[CLIENT_A, CLIENT_B])?;
         self.control.group(2, &[WAN_A, WAN_B])?;
         let mut entries = Vec::new();
-        for way in WAYS {
-            let mac = number(SENTINEL);
+        for way in self.ways() {
+            let mac = if way.owner == 0 { SENTINEL } else { SECOND };
             entries.push(
                 Entry::new("linkemu.macs")
                     .exact("direction", way.direction)
-                    .exact("mac", mac)
+                    .exact("mac", number(mac))
                     .does("linkemu.set_client")
-                    .with("client", SENTINEL_CLIENT),
+                    .with("client", SENTINEL_CLIENT)
+                    .with("box", way.owner),
             );
-            entries.extend(way.hosts.map(|port| source(port, SENTINEL)));
-            entries.extend(way.hosts.map(|port| from_host(port, way, EPOCH)));
-            entries.push(from_box(way, EPOCH));
+            entries.extend(way.hosts.map(|port| source(port, mac)));
+            if way.owner == 0 {
+                entries.extend(way.hosts.map(|port| from_host(port, way, EPOCH)));
+            }
+            entries.extend([to_box(way), from_box(way, EPOCH)]);
         }
         self.control.insert(&entries)
+    }
+
+    /// Both directions through each box.
+    #[must_use]
+    pub fn ways(&self) -> Vec<Way> {
+        match self.boxes {
+            1 => WAYS.to_vec(),
+            boxes => (0..boxes).flat_map(|owner| WAYS.map(|way| way.of_two(owner))).collect(),
+        }
     }
 
     /// Sends frames into ports and takes all that leave.
@@ -258,7 +314,7 @@ impl Bench {
                 self.wire(way.from_box)?.send(&frame)?;
             }
             self.round += 1;
-            let sentinel = sentinel(self.round);
+            let sentinel = sentinel(self.round, way.owner);
             self.wire(way.from_box)?.send(&way.sentinel().wrap(&sentinel))?;
             let deadline = Instant::now() + LIMIT;
             let wire = self.wire(to)?;
@@ -283,9 +339,10 @@ impl Bench {
         client: u16,
         work: impl FnOnce(&mut Self) -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Fates)> {
-        let before = self.control.fates(client, way.direction)?;
+        let cell = way.cell(client);
+        let before = self.control.fates(cell, way.direction)?;
         let done = work(self)?;
-        let fates = self.control.fates(client, way.direction)?.since(&before);
+        let fates = self.control.fates(cell, way.direction)?.since(&before);
         ensure!(fates.add_up(), "RETURNED is not DELIVERED + DROP_LOSS + DROP_OUTAGE: {fates:?}");
         Ok((done, fates))
     }
@@ -297,23 +354,27 @@ impl Bench {
     /// A round of sentinels. Returns the frames that left before them.
     fn sentinels(&mut self, out: &mut Out) -> anyhow::Result<()> {
         self.round += 1;
-        let sentinel = sentinel(self.round);
+        let sentinels = Vec::from_iter((0..self.boxes).map(|owner| sentinel(self.round, owner)));
         let mut missing = BTreeSet::new();
-        for way in WAYS {
+        for way in self.ways() {
+            let sentinel = &sentinels[usize::from(way.owner)];
             for port in way.hosts {
-                self.wire(port)?.send(&sentinel)?;
+                self.wire(port)?.send(sentinel)?;
             }
-            self.wire(way.from_box)?.send(&way.sentinel().wrap(&sentinel))?;
-            missing.extend(way.out.map(|port| (port, 0)));
-            missing.extend([(way.to_box, 0), (way.to_box, 1)]);
+            self.wire(way.from_box)?.send(&way.sentinel().wrap(sentinel))?;
+            missing.extend(way.out.map(|port| (port, way.owner, 0)));
+            missing.extend([(way.to_box, way.owner, 0), (way.to_box, way.owner, 1)]);
         }
         let deadline = Instant::now() + LIMIT;
         while !missing.is_empty() {
             for (port, wire) in &self.wires {
                 while let Some(frame) = wire.receive()? {
                     let behind = if frame.starts_with(&OUTER) { LENGTH } else { 0 };
-                    if frame.get(behind..) == Some(&sentinel[..]) {
-                        let copy = missing.iter().copied().find(|(at, _)| at == port);
+                    let is = |sentinel: &Vec<u8>| frame.get(behind..) == Some(&sentinel[..]);
+                    if let Some(owner) = sentinels.iter().position(is) {
+                        let is =
+                            |(at, of, _): &(u16, u8, _)| at == port && usize::from(*of) == owner;
+                        let copy = missing.iter().copied().find(is);
                         let copy = copy.with_context(|| format!("a sentinel at port {port}"))?;
                         missing.remove(&copy);
                     } else {
@@ -336,8 +397,9 @@ impl Bench {
     }
 }
 
-fn sentinel(round: u32) -> Vec<u8> {
-    Frame::v4(Ipv4Addr::from(round), Ipv4Addr::UNSPECIFIED).between(SENTINEL, SENTINEL).bytes()
+fn sentinel(round: u32, owner: u8) -> Vec<u8> {
+    let mac = if owner == 0 { SENTINEL } else { SECOND };
+    Frame::v4(Ipv4Addr::from(round), Ipv4Addr::UNSPECIFIED).between(mac, mac).bytes()
 }
 
 /// A MAC in the form of a table key.
@@ -346,24 +408,36 @@ pub fn number(mac: Mac) -> u64 {
     mac.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
 }
 
+/// A port to hosts. The box of the direction is the default owner.
 #[must_use]
 pub fn from_host(port: u16, way: Way, epoch: u16) -> Entry {
     Entry::new("linkemu.ports")
         .exact("port", port)
         .does("linkemu.from_host")
         .with("direction", way.direction)
-        .with("box_port", way.to_box)
+        .with("box", way.owner)
         .with("epoch", epoch)
+}
+
+/// Port at which frames of a direction enter the box.
+#[must_use]
+pub fn to_box(way: Way) -> Entry {
+    let entry = Entry::new("linkemu.boxes").exact("box", way.owner);
+    let entry = entry.exact("direction", way.direction).does("linkemu.to_box");
+    celled(entry.with("port", way.to_box), way)
+}
+
+/// Adds the cells of the box.
+fn celled(entry: Entry, way: Way) -> Entry {
+    entry.with("base", way.cell(0)).with("over", !(way.room - 1))
 }
 
 /// Port at which the box returns the frames of a direction.
 #[must_use]
 pub fn from_box(way: Way, epoch: u16) -> Entry {
-    Entry::new("linkemu.ports")
-        .exact("port", way.from_box)
-        .does("linkemu.from_box")
-        .with("direction", way.direction)
-        .with("epoch", epoch)
+    let entry = Entry::new("linkemu.ports").exact("port", way.from_box).does("linkemu.from_box");
+    let entry = entry.with("direction", way.direction).with("epoch", epoch);
+    celled(entry.with("box", way.owner), way)
 }
 
 /// Entry for a known host at a port.

@@ -91,6 +91,8 @@ pub enum PortDrop {
     WrongDirection = 2,
     /// Shorter than an Ethernet header.
     Cut = 3,
+    /// From a host, for a box without a port.
+    NoBox = 4,
 }
 
 impl Control {
@@ -150,7 +152,7 @@ impl Control {
         Ok(self.runtime.block_on(self.session.counts(counter, indices))?)
     }
 
-    /// Fates of a client's frames.
+    /// Fates of a client's frames, by its cell.
     pub fn fates(&self, client: u16, direction: u8) -> anyhow::Result<Fates> {
         let first = (u64::from(client) << 1 | u64::from(direction)) << 3;
         let counts = self.counts("linkemu.fates", &Vec::from_iter(first..first + 8))?;
@@ -160,7 +162,7 @@ impl Control {
 
     /// Frames that were dropped at a port.
     pub fn port_drops(&self, port: u16, reason: PortDrop) -> anyhow::Result<u64> {
-        let index = u64::from(port) << 2 | reason as u64;
+        let index = u64::from(port) << 3 | reason as u64;
         Ok(self.counts("linkemu.port_drops", &[index])?[0].packets)
     }
 

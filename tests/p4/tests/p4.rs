@@ -49,6 +49,8 @@ const TESTS: &[Test] = tests! {
     Patient Switch refuse::frames_without_client_are_counted_by_port_and_reason,
     Patient Switch refuse::closed_gate_drops_one_direction_of_client,
     Patient Switch refuse::clients_beyond_counters_are_counted_at_index_0,
+    Patient Switch boxes::clients_of_two_boxes_are_separate,
+    Patient Switch boxes::bucket_default_owner_and_box_move_by_one_entry,
     Patient Switch hosts::known_host_gets_its_frames_and_unknown_are_flooded,
     Patient Switch hosts::switch_reports_unknown_hosts,
     Patient Switch mark::ecn_capable_packet_is_marked_and_checksum_updated,

@@ -3,7 +3,7 @@
 
 use proto::dataplane::v1 as dp;
 use std::path::Path;
-use switch::{Config, Program, Sides, Target};
+use switch::{Config, MAX_BOXES, Program, Sides, Target};
 
 pub(super) fn config(declared: &dp::Switch) -> Result<Config, String> {
     let target = match declared.target() {
@@ -25,7 +25,11 @@ pub(super) fn config(declared: &dp::Switch) -> Result<Config, String> {
         (directory, target) => Program::read(Path::new(directory), target)
             .map_err(|error| format!("{error}; see `program` in the box's file"))?,
     };
-    let dp::Switch { address, device, election, box_wan_port, box_client_port, .. } = declared;
+    let dp::Switch { address, device, election, boxes, .. } = declared;
+    if boxes.is_empty() || boxes.len() > MAX_BOXES {
+        let boxes = boxes.len();
+        return Err(format!("{boxes} boxes are behind it: there can be 1 to {MAX_BOXES}"));
+    }
     let port = |port: &u32| u16::try_from(*port).unwrap_or(u16::MAX);
     let ports = |ports: &[u32]| ports.iter().map(port).collect();
     Ok(Config {
@@ -33,7 +37,10 @@ pub(super) fn config(declared: &dp::Switch) -> Result<Config, String> {
         device: *device,
         election: *election,
         target,
-        box_ports: Sides { wan: port(box_wan_port), client: port(box_client_port) },
+        boxes: boxes
+            .iter()
+            .map(|of| Sides { wan: port(&of.wan_port), client: port(&of.client_port) })
+            .collect(),
         host_ports: Sides {
             wan: ports(&declared.wan_ports),
             client: ports(&declared.client_ports),

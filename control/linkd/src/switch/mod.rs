@@ -508,7 +508,7 @@ fn ungated(error: &Error) -> tonic::Status {
     let message = crate::refusal::clip(&error.to_string());
     match error {
         Error::NotReady(_) | Error::Ended | Error::Switch(_) => tonic::Status::unavailable(message),
-        Error::Client { .. } => tonic::Status::failed_precondition(message),
+        Error::Client { .. } | Error::Owner { .. } => tonic::Status::failed_precondition(message),
     }
 }
 

@@ -24,11 +24,12 @@ const FATES: [Fate; 8] = [
 /// A fate of frames without a client.
 type PortFate = (&'static str, fn(&PortDrops) -> Count);
 
-const PORT_FATES: [PortFate; 4] = [
+const PORT_FATES: [PortFate; 5] = [
     ("unknown_port", |p| p.unknown_port),
     ("no_shim", |p| p.no_shim),
     ("wrong_direction", |p| p.wrong_direction),
     ("cut", |p| p.cut),
+    ("no_box", |p| p.no_box),
 ];
 
 /// Frames by fate, of all clients, forward and return; bytes without shims.
@@ -66,7 +67,8 @@ pub(crate) fn counts(look: &Look) -> Vec<pb::SwitchCount> {
 fn way(look: &Look, port: u16) -> Direction {
     let declared = &look.declared;
     let port = u32::from(port);
-    let is_return = declared.box_wan_port == port || declared.client_ports.contains(&port);
+    let from_box = declared.boxes.iter().any(|of| of.wan_port == port);
+    let is_return = from_box || declared.client_ports.contains(&port);
     if is_return { Direction::Return } else { Direction::Forward }
 }
 
@@ -217,8 +219,7 @@ mod tests {
             ..Counts::default()
         };
         let declared = dp::Switch {
-            box_wan_port: 1,
-            box_client_port: 2,
+            boxes: vec![dp::SwitchBox { wan_port: 1, client_port: 2 }],
             wan_ports: vec![3],
             client_ports: vec![4],
             ..Default::default()

@@ -97,10 +97,12 @@ impl Task {
             self.shared.set_phase(Phase::Restoring, String::new());
             self.knows_clients = false;
             // Set before the first await, in case the switch is lost.
-            (self.accounts, self.uncleared) = (Accounts::new(&self.config), true);
+            (self.accounts, self.uncleared) =
+                (Accounts::new(&self.config, self.desired.cells), true);
             // Higher numbers belong to other clients now; their gates have to be set again by name.
             let gates = &mut self.desired.gates;
-            gates.retain(|(client, _)| client.is_none_or(|number| number <= DEFAULT));
+            let cells = self.desired.cells;
+            gates.retain(|(client, _)| client.is_none_or(|cell| cells.place(cell).1 <= DEFAULT));
         }
         self.desired.clients = Some(Vec::new());
         self.desired.withheld = None;
@@ -150,6 +152,7 @@ impl Task {
             self.in_use = offload;
             self.use_slots();
         }
+        self.owners(session).await?;
         match clients {
             Some(Clients { instance, rules, clients })
                 if (instance, rules) == (self.desired.instance, self.desired.rules) =>
@@ -158,6 +161,27 @@ impl Task {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Takes the owners set last. Returns true if they differ.
+    pub(super) fn take_owners(&mut self) -> bool {
+        let Some(owners) = self.shared.take_owners() else { return false };
+        self.knows_owners = true;
+        std::mem::replace(&mut self.desired.owners, owners) != self.desired.owners
+    }
+
+    /// Writes new owners: buckets first, then the default owner, which most entries have.
+    async fn owners(&mut self, session: &Session) -> Result<(), End> {
+        let default = self.desired.owners.default;
+        if !self.take_owners() {
+            return Ok(());
+        }
+        self.write(session, &[names::BUCKETS]).await?;
+        if self.desired.owners.default != default {
+            self.write(session, &[names::PORTS]).await?;
+            self.write_clients(session).await?;
+        }
+        Ok(())
     }
 
     async fn clients(&mut self, session: &Session, mut clients: Vec<Client>) -> Result<(), End> {

@@ -33,6 +33,7 @@ impl Task {
     }
 
     async fn restore(&mut self, session: &Session) -> Result<bool, End> {
+        self.take_owners();
         let mut found = None;
         if session.cookie().await? == Some(self.cookie) {
             found = match Standing::read(session).await {
@@ -71,7 +72,11 @@ impl Task {
     fn adopt(&mut self, found: &Standing) {
         let now = Instant::now();
         let ours = (self.desired.epoch, self.desired.instance, self.desired.rules);
-        let epoch = Desired::epoch_of(found.table(names::PORTS), &self.config);
+        let (ports, buckets) = (found.table(names::PORTS), found.table(names::BUCKETS));
+        let epoch = Desired::epoch_of(ports, self.desired.cells, &self.config);
+        if !self.knows_owners {
+            self.desired.adopt_owners(ports, buckets);
+        }
         match epoch {
             // The epoch is ours, or that of a previous linkd and this one has none yet.
             Some(found @ (epoch, instance, rules)) if ours.1 == 0 || found == ours => {

@@ -25,7 +25,7 @@ pub fn config(address: String) -> Config {
         device: 1,
         election: 5,
         target: Target::Bmv2,
-        box_ports: Sides { wan: 1, client: 2 },
+        boxes: vec![Sides { wan: 1, client: 2 }],
         host_ports: Sides { wan: vec![3], client: vec![4, 5] },
         stages: Stages { classifies: true, loses: true, marks: true },
         program: Program::embedded(p4src::BMV2_JSON, p4src::BMV2_P4INFO),

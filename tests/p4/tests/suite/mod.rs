@@ -2,6 +2,7 @@
 //! The tests, one file per subject, and their common parts.
 
 pub mod accounts;
+pub mod boxes;
 pub mod classify;
 pub mod equivalence;
 pub mod hosts;
@@ -34,5 +35,10 @@ pub fn noise(random: &mut ChaCha8Rng, length: usize) -> Vec<u8> {
 
 /// Adds the action that assigns a frame to a client.
 pub fn is_client(entry: Entry, client: u16) -> Entry {
-    entry.does("linkemu.set_client").with("client", client)
+    assign_at(entry, client, 0)
+}
+
+/// Adds the action that assigns a frame to a client of a box.
+pub fn assign_at(entry: Entry, client: u16, owner: u8) -> Entry {
+    entry.does("linkemu.set_client").with("client", client).with("box", owner)
 }

@@ -75,7 +75,7 @@ impl Bed {
             device: DEVICE,
             election: ELECTION,
             target: if target::Target::is_bmv2() { Target::Bmv2 } else { Target::Swx },
-            box_ports: BOX,
+            boxes: vec![BOX],
             host_ports: Sides { wan: vec![HOSTS.wan], client: vec![HOSTS.client] },
             stages: Stages { classifies: true, loses: true, marks: true },
             program: Program::embedded(program, p4info),
