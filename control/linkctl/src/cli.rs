@@ -4,9 +4,9 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::{
-    appliance, capture, certificate, clients, completion, doctor, envelope, events, fit, lease,
-    link, man, pki, probe, profile, run, scenario, set, show, stats, switch, top, traces, verify,
-    web,
+    appliance, capture, certificate, clients, completion, doctor, envelope, events, fit, group,
+    lease, link, man, pki, probe, profile, run, scenario, set, show, stats, switch, top, traces,
+    verify, web,
 };
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
@@ -140,6 +140,12 @@ pub enum Command {
         #[command(subcommand)]
         what: traces::Command,
     },
+    /// Show the boxes of a group behind one P4 switch, and move clients between them
+    #[command(after_help = group::EXAMPLES, arg_required_else_help = true)]
+    Group {
+        #[command(subcommand)]
+        what: group::Command,
+    },
     /// Show the P4 switch between the hosts and the box, and close its gates
     #[command(after_help = switch::EXAMPLES, arg_required_else_help = true)]
     Switch {
@@ -251,6 +257,7 @@ mod tests {
             top::EXAMPLES,
             doctor::EXAMPLES,
             man::EXAMPLES,
+            group::EXAMPLES,
             switch::EXAMPLES,
             switch::GATE_EXAMPLES,
             certificate::EXAMPLES,

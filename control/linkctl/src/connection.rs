@@ -5,6 +5,7 @@ use crate::context::{Context, Place};
 use crate::failure::Failure;
 use crate::tls::{self, Fault};
 use hyper_util::rt::TokioIo;
+use proto::linkemu::v1::boxes_client::BoxesClient;
 use proto::linkemu::v1::captures_client::CapturesClient;
 use proto::linkemu::v1::certificates_client::CertificatesClient;
 use proto::linkemu::v1::doctor_client::DoctorClient;
@@ -156,6 +157,10 @@ impl Connection {
 
     pub fn scenarios(&self) -> ScenariosClient<Way> {
         ScenariosClient::new(self.way.clone())
+    }
+
+    pub fn boxes(&self) -> BoxesClient<Way> {
+        BoxesClient::new(self.way.clone())
     }
 
     pub fn switch(&self) -> SwitchClient<Way> {

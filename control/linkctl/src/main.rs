@@ -22,6 +22,7 @@ mod envelope;
 mod events;
 mod failure;
 mod fit;
+mod group;
 mod lease;
 mod link;
 mod man;
@@ -92,6 +93,7 @@ async fn carry_out(cli: &Cli) -> Result<(), Failure> {
         Command::Profile { what } => profile::run(context, what).await,
         Command::Scenario { what } => scenario::run(context, what).await,
         Command::Trace { what } => traces::run(context, what).await,
+        Command::Group { what } => group::run(context, what).await,
         Command::Switch { what } => switch::run(context, what).await,
         Command::Probe { what } => probe::run(context, what).await,
         Command::Fit(args) => fit::run(context, args),

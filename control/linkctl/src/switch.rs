@@ -122,9 +122,12 @@ async fn show(context: &Context) -> Result<(), Failure> {
 /// The four paths between the switch and the box. The switch is read first: a frame missing
 /// towards the box is lost, a frame missing from there may be in flight.
 fn wires(switch: &Switch, snapshot: &Snapshot) -> Vec<Wire> {
-    let port = |name: &str| snapshot.ports.iter().find(|port| port.name == name);
-    let received = |name| port(name).map_or(0, |port| port.received.packets);
-    let sent = |name| port(name).map_or(0, |port| port.sent.packets);
+    // Of all boxes: `wan`, or `wan.b1` and so on.
+    let ports = |side: &'static str| {
+        snapshot.ports.iter().filter(move |port| port.name.split('.').next() == Some(side))
+    };
+    let received = |side| ports(side).map(|port| port.received.packets).sum::<u64>();
+    let sent = |side| ports(side).map(|port| port.sent.packets).sum::<u64>();
     let (to_wan, to_client) = switch.count("received");
     let (from_client, from_wan) = switch.count("returned");
     let wire = |from, to, port, left: u64, arrived: u64| {

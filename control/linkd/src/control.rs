@@ -4,12 +4,14 @@
 //! The dataplane owns the link. What [`Saver`] keeps of it serves to restore a dataplane that was
 //! restarted, and for nothing else.
 
+mod boxes;
 mod lease;
 mod profiles;
 mod restore;
 mod switch;
 mod together;
 
+pub(crate) use boxes::BoxService;
 pub(crate) use switch::SwitchService;
 pub(crate) use together::{Find, change_links, lock_all};
 
@@ -424,6 +426,7 @@ fn request(
         key: named.map_or_else(String::new, Named::key),
         fingerprint: named.map_or_else(String::new, Named::fingerprint),
         expected_instance: 0,
+        at_ns: None,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::switch::{Switches, Taken};
 use hyper_util::rt::TokioIo;
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_client::DataplaneClient;
+use proto::dataplane::v1::group_client::GroupClient;
 use proto::linkemu::v1 as pb;
 use proto::{LINK_METADATA, TOKEN_METADATA};
 use std::error::Error;
@@ -29,6 +30,8 @@ use tonic::{Code, ConnectError, Request, Response, Status, Streaming};
 const READ_DEADLINE: Duration = Duration::from_secs(5);
 /// For changes; the dataplane waits for its workers.
 const APPLY_DEADLINE: Duration = Duration::from_secs(10);
+/// For the end of a move of clients.
+const MOVE_DEADLINE: Duration = Duration::from_secs(60);
 /// Before linkd asks again to be the controller.
 const CONTROL_AGAIN: Duration = Duration::from_millis(50);
 /// Time limit for becoming the controller.
@@ -274,6 +277,45 @@ impl Dataplane {
         })
     }
 
+    /// The boxes of a group.
+    ///
+    /// # Errors
+    /// FAILED_PRECONDITION if the dataplane is one box.
+    pub async fn list_boxes(&self) -> Result<dp::ListBoxesResponse, Status> {
+        let list = dp::ListBoxesRequest {};
+        let listed = self.read(|_| async { self.group().list_boxes(list).await }).await;
+        listed.map_err(one_box)
+    }
+
+    /// Begins a move. Its end is a request of its own, which may take as long as a queue lasts.
+    pub async fn begin_move(
+        &self,
+        request: dp::BeginMoveRequest,
+    ) -> Result<dp::BeginMoveResponse, Status> {
+        let call = |_, request| async move { self.group().begin_move(request).await };
+        let answer = self.within(self.controlling(request, call)).await;
+        answer.map(Response::into_inner).map_err(|status| one_box(self.translate(status)))
+    }
+
+    pub async fn finish_move(
+        &self,
+        request: dp::FinishMoveRequest,
+    ) -> Result<dp::FinishMoveResponse, Status> {
+        let call = |_, request| async move { self.group().finish_move(request).await };
+        let answer = tokio::time::timeout(MOVE_DEADLINE, self.controlling(request, call)).await;
+        let answer = answer.unwrap_or_else(|_| {
+            Err(Status::deadline_exceeded(format!(
+                "the former owner still serves what it holds after {MOVE_DEADLINE:?}; the move is \
+                 finished without linkd: see `linkctl group show`"
+            )))
+        });
+        answer.map(Response::into_inner).map_err(|status| self.translate(status))
+    }
+
+    fn group(&self) -> GroupClient<Channel> {
+        GroupClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES)
+    }
+
     /// Makes a change. Not tried again, because the dataplane may have made it.
     pub async fn apply(&self, request: dp::ApplyRequest) -> Result<dp::ApplyResponse, Status> {
         let call = |mut c: Client, request| async move { c.apply(request).await };
@@ -488,4 +530,15 @@ fn cause<E: Error + 'static>(status: &Status) -> Option<&E> {
         error = e.source();
     }
     None
+}
+
+/// A dataplane that is one box has no service of groups.
+fn one_box(status: Status) -> Status {
+    match status.code() {
+        Code::Unimplemented => Status::failed_precondition(
+            "this linkd represents one box: for several ones, start linkd-group with them and linkd \
+             with --dataplane on its socket (docs/group.md)",
+        ),
+        _ => status,
+    }
 }

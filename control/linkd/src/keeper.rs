@@ -121,7 +121,8 @@ pub(crate) async fn watch_clients(control: &Control) {
     }
 }
 
-async fn meet_clients(control: &Control) -> Result<(), Status> {
+/// Tells the switch the clients and their owners.
+pub(crate) async fn meet_clients(control: &Control) -> Result<(), Status> {
     let dataplane = control.dataplane();
     if !dataplane.switches().is_ready() {
         return Ok(());
@@ -132,7 +133,8 @@ async fn meet_clients(control: &Control) -> Result<(), Status> {
     // Another one would have given other numbers.
     if before == in_force.instance {
         let said = in_force.plan.unwrap_or_default().clients.unwrap_or_default();
-        dataplane.switches().meet(before, &said, &stats).await;
+        let owners = in_force.owners.unwrap_or_default();
+        dataplane.switches().meet(before, &said, &stats, &owners).await;
     }
     Ok(())
 }

@@ -13,6 +13,8 @@ const ROLE_NEEDED: &str = "ROLE_NEEDED";
 
 /// Every method, and the role that it needs.
 const METHODS: &[(&str, Role)] = &[
+    ("linkemu.v1.Boxes/ListBoxes", Viewer),
+    ("linkemu.v1.Boxes/MoveClients", Operator),
     // The answer contains packets.
     ("linkemu.v1.Captures/Capture", Operator),
     ("linkemu.v1.Certificates/GetCertificate", Viewer),

@@ -4,7 +4,7 @@
 use crate::accept::{Door, accept};
 use crate::audit::{Audit, AuditError};
 use crate::authorisation::Authorisation;
-use crate::control::{Control, SwitchService};
+use crate::control::{BoxService, Control, SwitchService};
 use crate::dataplane::Dataplane;
 use crate::events::{self, Events};
 use crate::history::History;
@@ -27,6 +27,7 @@ use endpoint::{Claim, Permissions, SocketError};
 use profile::Catalog;
 use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::boxes_server::BoxesServer;
 use proto::linkemu::v1::captures_server::CapturesServer;
 use proto::linkemu::v1::certificates_server::CertificatesServer;
 use proto::linkemu::v1::doctor_server::DoctorServer;
@@ -317,6 +318,7 @@ impl Server {
         let mut routes = Routes::builder();
         routes
             .add_service(LinkemuServer::new(service).max_decoding_message_size(REQUEST_BYTES))
+            .add_service(BoxesServer::new(BoxService(control.clone())))
             .add_service(CapturesServer::new(captures))
             .add_service(CertificatesServer::new(certificates))
             .add_service(DoctorServer::new(DoctorService::new(links.clone(), dataplane_socket)))
@@ -386,6 +388,7 @@ impl Server {
 fn reflection<'a>() -> tonic_reflection::server::Builder<'a> {
     let served = [
         pb::linkemu_server::SERVICE_NAME,
+        pb::boxes_server::SERVICE_NAME,
         pb::captures_server::SERVICE_NAME,
         pb::certificates_server::SERVICE_NAME,
         pb::doctor_server::SERVICE_NAME,

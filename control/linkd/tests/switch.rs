@@ -323,6 +323,7 @@ fn numbered(lab: &Lab, names: &[&str]) {
         forward_pipe: pipe(),
         return_pipe: pipe(),
         number,
+        ..Default::default()
     };
     lab.fake.state().stats.clients = names.iter().zip(1..).map(client).collect();
 }

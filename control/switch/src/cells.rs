@@ -18,7 +18,8 @@ pub struct Cells {
 
 impl Cells {
     /// For a number of boxes, 1 to 8, and the cells that the program has.
-    pub(crate) fn new(boxes: usize, counted: u16) -> Self {
+    #[must_use]
+    pub fn new(boxes: usize, counted: u16) -> Self {
         let boxes = u16::try_from(boxes).unwrap_or(u16::MAX).max(1);
         Self { boxes, room: counted / boxes.checked_next_power_of_two().unwrap_or(u16::MAX) }
     }

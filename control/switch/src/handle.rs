@@ -118,6 +118,15 @@ impl Switch {
         Ok(())
     }
 
+    /// Waits until the switch has the clients and owners that were set last.
+    ///
+    /// # Errors
+    /// [`Error`], if it does not have them all.
+    pub async fn written(&self) -> Result<(), Error> {
+        let answered = self.ask(|reply| Request::Written { reply }, self.timing.ask).await;
+        answered.unwrap_or_else(|| Err(Error::NotReady(self.status().message)))
+    }
+
     /// Closes or opens the client gate of one client, by its cell, or of all, in one direction or both. The state
     /// survives a restart of the switch. With a new dataplane instance, client numbers change; then
     /// only the gates of all clients, of the bypass and of the default client stay. A gate that was

@@ -29,6 +29,9 @@ pub enum Request {
     Counts {
         reply: oneshot::Sender<()>,
     },
+    Written {
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
 }
 
 /// All clients of a dataplane instance under one set of classification rules.

@@ -184,7 +184,7 @@ fn add_client(
                 client: c.key.to_string(),
                 forward_pipe: Some(forward),
                 return_pipe: Some(back),
-                number: 0,
+                ..model::ClientStats::default()
             });
         }
     }

@@ -132,7 +132,7 @@ mod tests {
             client: "10.0.0.1".into(),
             forward_pipe: Some(pipe.clone()),
             return_pipe: Some(pipe),
-            number: 0,
+            ..model::ClientStats::default()
         };
         let port = model::PortStats { missed, transmit_dropped, ..model::PortStats::default() };
         let (clients, ports) = (vec![client], vec![port.clone(), port]);

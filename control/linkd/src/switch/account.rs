@@ -38,14 +38,16 @@ impl Account {
     pub fn merge(&mut self, stats: &mut pb::Stats, reading: &Reading, marks: bool) -> u64 {
         let (mut moved, mut over) = (pb::Count::default(), 0);
         for client in &mut stats.clients {
-            let Some(number) = u16::try_from(client.number).ok().filter(|n| *n > 0) else {
-                continue;
-            };
-            for (direction, pipe) in [
-                (pb::Direction::Forward, &mut client.forward_pipe),
-                (pb::Direction::Return, &mut client.return_pipe),
-            ] {
-                let Some(away) = reading.get(&(number, direction)) else { continue };
+            let numbers = client.other_numbers.iter().chain([&client.number]);
+            let numbers = numbers.filter_map(|number| u16::try_from(*number).ok());
+            let ways = [pb::Direction::Forward, pb::Direction::Return];
+            let keys = numbers.filter(|number| *number > 0).flat_map(|n| ways.map(|way| (n, way)));
+            for key in keys.collect::<Vec<_>>() {
+                let Some(away) = reading.get(&key) else { continue };
+                let pipe = match key.1 {
+                    pb::Direction::Return => &mut client.return_pipe,
+                    _ => &mut client.forward_pipe,
+                };
                 let pipe = pipe.get_or_insert_default();
                 for (reason, count) in
                     [(pb::DropReason::Loss, away.lost), (pb::DropReason::Outage, away.gated)]

@@ -246,16 +246,39 @@ impl Switches {
         });
     }
 
-    /// Says which clients there are, and closes the gates of those that came.
-    pub async fn meet(&self, instance: u64, said: &pb::Clients, stats: &pb::Stats) {
+    /// Says which clients there are and who owns them, and closes the gates of those that came.
+    pub async fn meet(
+        &self,
+        instance: u64,
+        said: &pb::Clients,
+        stats: &pb::Stats,
+        owners: &dp::Owners,
+    ) {
         let Place { instance: known, current } = self.place();
         let Some(current) = current.filter(|_| known == Some(instance)) else { return };
         let numbers = clients::numbers(stats);
         if let Ok(session) = &current.session {
-            session.set_clients(instance, clients::hash(said), clients::known(said, &numbers));
+            if let Some(owners) = clients::owners(owners)
+                && let Err(error) = session.set_owners(owners)
+            {
+                tracing::error!(%error, "the owners of the group are not those of the switch");
+            }
+            let owned = clients::Owned::new(owners, stats, session.cells());
+            let known = clients::known(said, &numbers, &owned);
+            session.set_clients(instance, clients::hash(said), known);
             locked(&current.gates).numbers = numbers;
             current.renumber(session).await;
         }
+    }
+
+    /// Waits until the switch has what it was told of clients and owners.
+    ///
+    /// # Errors
+    /// Why it does not have it.
+    pub async fn written(&self) -> Result<(), String> {
+        let current = self.current().ok_or("there is none")?;
+        let session = current.session.as_ref().map_err(Clone::clone)?;
+        session.written().await.map_err(|error| error.to_string())
     }
 
     /// Closes or opens a gate, of all clients if none is named.

@@ -77,13 +77,17 @@ impl Witness {
     }
 
     fn compare(&mut self, stats: &pb::Stats, before: &Counts, after: &Counts) {
-        let port = |name: &str| stats.ports.iter().find(|port| port.name == name);
-        let arrived = |name| {
+        // Of all boxes: `wan`, or `wan.b1` and so on.
+        let ports = |side: &'static str| {
+            let name = |port: &&pb::PortStats| port.name.split('.').next() == Some(side);
+            stats.ports.iter().filter(name)
+        };
+        let arrived = |side| {
             // A frame that the port missed was not lost before it.
             let of = |port: &pb::PortStats| packets(port.received) + port.missed;
-            port(name).map_or(u64::MAX, of)
+            ports(side).map(of).reduce(u64::saturating_add).unwrap_or(u64::MAX)
         };
-        let sent = |name| port(name).map_or(0, |port| packets(port.sent));
+        let sent = |side| ports(side).map(|port| packets(port.sent)).sum::<u64>();
         let sum = |counts: &Counts, of: fn(&Fates) -> Count, direction| {
             counts.clients.values().map(|client| of(&client[direction]).packets).sum::<u64>()
         };

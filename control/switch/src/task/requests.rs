@@ -17,6 +17,19 @@ impl Task {
             Request::Offload { reply, .. } if reply.is_closed() => Ok(()),
             Request::Gate { reply, .. } if reply.is_closed() => Ok(()),
             Request::Counts { reply } if reply.is_closed() => Ok(()),
+            Request::Written { reply } => {
+                self.take(session).await?;
+                let wrong = self.standing.wrong();
+                let lacks = |table: &&str| wrong.contains(table);
+                let steering = names::CLIENTS.iter().chain([&names::BUCKETS, &names::PORTS]);
+                let said = match (&self.desired.withheld, steering.copied().any(|it| lacks(&it))) {
+                    (Some(why), _) => Err(Error::NotReady(why.clone())),
+                    (None, true) => Err(Error::NotReady(self.standing.refusals())),
+                    (None, false) => Ok(()),
+                };
+                let _gone = reply.send(said);
+                Ok(())
+            }
             Request::Offload { instance, rules, forward, return_, reply } => {
                 let losses = [forward, return_];
                 let offload = self.offload(session, (instance, rules), losses).await?;
@@ -87,8 +100,9 @@ impl Task {
     }
 
     /// Starts an epoch for another dataplane, which numbers its clients differently, or for other
-    /// rules of the same dataplane. Client entries are deleted before the epoch changes. Counters
-    /// are cleared only for another dataplane.
+    /// rules of the same dataplane. Numbers of clients are deleted before the epoch changes: with one
+    /// box their entries, with several ones not, so that each client's frames still go to its owner.
+    /// Counters are cleared only for another dataplane.
     async fn begin(&mut self, session: &Session, instance: u64, rules: u64) -> Result<(), End> {
         let renumbered = self.desired.instance != instance;
         (self.desired.instance, self.desired.rules) = (instance, rules);
@@ -104,9 +118,20 @@ impl Task {
             let cells = self.desired.cells;
             gates.retain(|(client, _)| client.is_none_or(|cell| cells.place(cell).1 <= DEFAULT));
         }
-        self.desired.clients = Some(Vec::new());
-        self.desired.withheld = None;
-        self.empty_clients(session).await?;
+        let cells = self.desired.cells;
+        if self.config.boxes.len() > 1 {
+            let unnumbered = |client: Client| {
+                let (owner, _) = cells.place(client.number);
+                Client { number: cells.cell(owner, 0), ..client }
+            };
+            let clients = self.desired.clients.take().unwrap_or_default();
+            self.desired.clients = Some(clients.into_iter().map(unnumbered).collect());
+            self.write_clients(session).await?;
+        } else {
+            self.desired.clients = Some(Vec::new());
+            self.desired.withheld = None;
+            self.empty_clients(session).await?;
+        }
         // After the ports are written, a new linkd attributes counts to that dataplane.
         self.clear(session).await?;
         self.desired.epoch = epoch(self.desired.epoch);
