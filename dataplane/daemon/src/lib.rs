@@ -9,7 +9,6 @@
 pub mod accounts;
 pub mod arguments;
 pub mod choices;
-pub mod controller;
 pub mod current;
 pub mod dataplane;
 pub mod links;
@@ -24,7 +23,6 @@ mod refusal;
 pub mod schedule;
 pub mod service;
 mod sharing;
-pub mod span;
 pub mod steering;
 pub mod switch;
 pub mod timekeeping;

@@ -2,13 +2,12 @@
 //! `dataplane.v1` over a [`Dataplane`].
 
 use emu::units::Instant;
-use owner::Request as Keyed;
+use owner::{Controllers, Held, Request as Keyed};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use crate::controller::{Controllers, Held};
 use crate::current::Current;
 use crate::dataplane::{Dataplane, Fixed, LinkChange, Made, Source, Terms, apply_links};
 use crate::links::{Entry, Links};

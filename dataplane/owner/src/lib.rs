@@ -4,22 +4,29 @@
 //! - [`merge`] applies a change to a plan.
 //! - [`Scenarios`] executes an uploaded scenario on the clock of a [`Link`].
 //! - [`Journal`] keeps the last events for watchers.
+//! - [`Controllers`] has the one caller that may change something, and [`Span`] the counts since a mark.
 //!
 //! Nothing here knows DPDK or the workers. The dataplane implements [`Link`]; so does the fake
 //! dataplane of linkd's tests, which therefore runs the same code.
 
 mod change;
+mod controller;
 mod journal;
 mod keys;
 mod scenario;
+mod span;
 mod status;
+mod sums;
 mod watch;
 
 pub use change::{ChangeError, Merged, merge, subject};
+pub use controller::{Controllers, Held};
 pub use journal::{Journal, Next};
 pub use keys::{Keys, Request, Reused};
 pub use scenario::{Link, LinkChange, Made, Refusal, Scenarios, Terms};
+pub use span::Span;
 pub use status::{clip, invalid, of_link};
+pub use sums::add_pipe;
 pub use watch::watch;
 
 use proto::dataplane::v1 as dp;

@@ -73,7 +73,7 @@ impl Controllers {
             (Some((holder, _)), Some(Some(token))) if *holder == token => Ok(()),
             (Some((_, name)), _) => Err(taken(name)),
             (None, Some(_)) => Err(Status::failed_precondition(
-                "the caller controls this dataplane no more: take control again",
+                "the caller does not control this dataplane, or no more: take control first",
             )),
         }
     }

@@ -2,7 +2,7 @@
 //! The time since the last mark.
 //!
 //! High-water marks, lateness and stalls restart in the workers. Counters do not: the span keeps
-//! their values at the mark. Runs on the control thread.
+//! their values at the mark.
 
 use proto::linkemu::v1 as model;
 
