@@ -97,12 +97,20 @@ pub struct State {
     pub named: BTreeMap<String, pb::NamedLink>,
     pub links: BTreeMap<String, FakeDataplane>,
     pub rules: pb::LinkRules,
-    /// The holds that were asked for, in their order.
-    pub holds: Vec<dp::HoldClient>,
-    /// The answers to LookAtClients.
-    pub looks: BTreeMap<String, dp::ClientLook>,
     /// Its own name, as a link beside `main`.
     pub link: String,
+    /// Its clock less that of other fakes.
+    pub skew_ns: i64,
+    /// Calls of HoldClients, each with its time on the clock of all fakes.
+    pub holds: Vec<(u64, dp::HoldClient)>,
+    /// Answers to LookAtClients, by client; of others it has no packets.
+    pub looks: BTreeMap<String, dp::ClientLook>,
+    /// Clients asked for in LookAtClients.
+    pub looked: u64,
+    /// Calls of Withdraw.
+    pub withdrawals: u64,
+    /// Ports in the answer to Describe.
+    pub ports: Vec<dp::Port>,
     /// Changes that wait for their instants.
     waiting: Vec<Waiting>,
     entered: u64,
@@ -122,7 +130,7 @@ pub struct Attempt {
     pub expected_instance: u64,
     /// As in `ApplyRequest`.
     pub lossy: bool,
-    /// Instant, for a step of a scenario.
+    /// Instant, of a step of a scenario or of the request.
     pub at_ns: Option<u64>,
 }
 
@@ -189,10 +197,20 @@ impl FakeDataplane {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its clock: time since its first use in this process, and an hour.
+    /// Its clock: that of all fakes, and its skew.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
+        self.state().now_ns()
+    }
+
+    /// The clock of all fakes: time since the first use in this process, and an hour.
+    #[must_use]
+    pub fn common_ns() -> u64 {
         3_600_000_000_000 + STARTED.elapsed().as_nanos() as u64
+    }
+
+    fn withdraw(&self) {
+        self.state().waiting.clear();
     }
 
     /// Serves `dataplane.v1` at a path in a separate thread, and replaces the file there.
@@ -234,6 +252,10 @@ impl FakeDataplane {
 }
 
 impl State {
+    fn now_ns(&self) -> u64 {
+        FakeDataplane::common_ns().saturating_add_signed(self.skew_ns)
+    }
+
     fn applied(&self) -> pb::Applied {
         let effective_ns =
             self.effective_ns.unwrap_or(self.generation * 1_000_000_000 + 345_678_901);
@@ -251,7 +273,7 @@ impl State {
 /// Why a change is refused.
 fn refusal(status: Status) -> Refusal {
     match status.code() {
-        Code::Aborted => Refusal::Stale(status.message().to_owned()),
+        Code::Aborted | Code::Cancelled => Refusal::Stale(status.message().to_owned()),
         _ => Refusal::Refused(status.message().to_owned()),
     }
 }
@@ -286,7 +308,7 @@ impl Instance {
     fn leave(&self, id: u64) -> Result<bool, Status> {
         let waiting = &mut self.fake.state().waiting;
         match waiting.iter().position(|waiting| waiting.id == id) {
-            None => Err(Status::aborted("withdrawn")),
+            None => Err(Status::cancelled("withdrawn")),
             Some(0) => {
                 waiting.remove(0);
                 Ok(true)
@@ -352,7 +374,7 @@ impl Instance {
         let late = state.late.as_nanos() as u64;
         state.effective_ns = match (attempt.at_ns, state.effective_ns) {
             (Some(at), _) => Some(at.max(arrived) + late),
-            (None, known) => known.map(|_| self.fake.now_ns()),
+            (None, known) => known.map(|_| state.now_ns()),
         };
         Ok((plan, state.applied(), state.remarks()))
     }
@@ -378,6 +400,19 @@ impl Instance {
         made.collect()
     }
 
+    /// Makes the change of a request at its instant, or refuses it at once.
+    async fn apply_at(
+        &self,
+        at_ns: u64,
+        request: dp::ApplyRequest,
+    ) -> Result<dp::ApplyResponse, Status> {
+        // On a copy first. The generation is checked against those that wait.
+        let tried = dp::ApplyRequest { expected_generation: None, ..request.clone() };
+        self.copy().apply(tried)?;
+        self.wait(at_ns, request.expected_generation).await?;
+        self.apply(dp::ApplyRequest { expected_generation: None, ..request })
+    }
+
     /// Makes the change of a request or refuses it.
     fn apply(&self, request: dp::ApplyRequest) -> Result<dp::ApplyResponse, Status> {
         let keyed = Keyed { key: request.key, fingerprint: request.fingerprint };
@@ -394,6 +429,7 @@ impl Instance {
             expected_generation: request.expected_generation,
             expected_instance: request.expected_instance,
             lossy: request.lossy,
+            at_ns: request.at_ns,
             ..Default::default()
         };
         let (plan, applied, remarks) = self.take(&change, attempt, self.fake.now_ns())?;
@@ -463,7 +499,7 @@ impl Link for Instance {
     }
 
     async fn withdraw(&self) -> Result<(), String> {
-        self.fake.state().waiting.clear();
+        self.fake.withdraw();
         Ok(())
     }
 

@@ -34,9 +34,9 @@ impl Dataplane for Service {
         let lane = self.lane(&request)?;
         let state = lane.instance.fake.state();
         let (room, instance, switch) = (state.room, state.instance, state.switch.clone());
-        let version = "fake".into();
+        let (version, ports) = ("fake".into(), state.ports.clone());
         let described =
-            dp::DescribeResponse { version, room, instance, switch, ..Default::default() };
+            dp::DescribeResponse { version, room, instance, switch, ports, ..Default::default() };
         Ok(Response::new(described))
     }
 
@@ -50,9 +50,6 @@ impl Dataplane for Service {
             (state.stall, state.hesitation)
         };
         let request = request.into_inner();
-        if let Some(at_ns) = request.at_ns {
-            lane.instance.wait(at_ns, request.expected_generation).await?;
-        }
         if let Some(stall) = stall {
             let instance = lane.instance.clone();
             tokio::spawn(async move {
@@ -61,7 +58,10 @@ impl Dataplane for Service {
             });
             return Err(Status::unavailable("a worker stands still"));
         }
-        let answer = lane.instance.apply(request);
+        let answer = match request.at_ns {
+            None => lane.instance.apply(request),
+            Some(at_ns) => lane.instance.apply_at(at_ns, request).await,
+        };
         tokio::time::sleep(hesitation).await;
         answer.map(Response::new)
     }
@@ -81,34 +81,6 @@ impl Dataplane for Service {
         let made = Instance::apply_links(changes);
         let links = made.map_err(|(link, status)| owner::of_link(&name(&link), &status))?;
         Ok(Response::new(dp::ApplyLinksResponse { links }))
-    }
-
-    async fn withdraw(
-        &self,
-        request: Request<dp::WithdrawRequest>,
-    ) -> Result<Response<dp::WithdrawResponse>, Status> {
-        self.lane(&request)?.instance.fake.state().waiting.clear();
-        Ok(Response::new(dp::WithdrawResponse {}))
-    }
-
-    async fn hold_clients(
-        &self,
-        request: Request<dp::HoldClientsRequest>,
-    ) -> Result<Response<dp::HoldClientsResponse>, Status> {
-        let lane = self.lane(&request)?;
-        lane.instance.fake.state().holds.extend(request.into_inner().clients);
-        Ok(Response::new(dp::HoldClientsResponse {}))
-    }
-
-    async fn look_at_clients(
-        &self,
-        request: Request<dp::LookAtClientsRequest>,
-    ) -> Result<Response<dp::LookAtClientsResponse>, Status> {
-        let lane = self.lane(&request)?;
-        let state = lane.instance.fake.state();
-        let look = |name: &String| state.looks.get(name).copied().unwrap_or_default();
-        let clients = request.get_ref().clients.iter().map(look).collect();
-        Ok(Response::new(dp::LookAtClientsResponse { clients }))
     }
 
     async fn set_offload(
@@ -140,7 +112,7 @@ impl Dataplane for Service {
             applied: Some(state.applied()),
             remarks: state.remarks(),
             instance: state.instance,
-            time_ns: Some(lane.instance.fake.now_ns()),
+            time_ns: Some(state.now_ns()),
             utc: Some(SystemTime::now().into()),
             ports: Vec::new(),
             unplaced: 0,
@@ -339,5 +311,43 @@ impl Dataplane for Service {
         let effective_utc = Some(SystemTime::now().into());
         state.rules = pb::LinkRules { rules, effective_utc, generation };
         Ok(Response::new(dp::SetLinkRulesResponse { rules: Some(state.rules.clone()) }))
+    }
+
+    async fn withdraw(
+        &self,
+        request: Request<dp::WithdrawRequest>,
+    ) -> Result<Response<dp::WithdrawResponse>, Status> {
+        let lane = self.lane(&request)?;
+        lane.instance.fake.state().withdrawals += 1;
+        lane.instance.fake.withdraw();
+        Ok(Response::new(dp::WithdrawResponse {}))
+    }
+
+    async fn hold_clients(
+        &self,
+        request: Request<dp::HoldClientsRequest>,
+    ) -> Result<Response<dp::HoldClientsResponse>, Status> {
+        let lane = self.lane(&request)?;
+        let mut state = lane.instance.fake.state();
+        if let Some(status) = &state.refuse {
+            return Err(status.clone());
+        }
+        let now_ns = FakeDataplane::common_ns();
+        let holds = request.into_inner().clients.into_iter().map(|hold| (now_ns, hold));
+        state.holds.extend(holds);
+        Ok(Response::new(dp::HoldClientsResponse {}))
+    }
+
+    async fn look_at_clients(
+        &self,
+        request: Request<dp::LookAtClientsRequest>,
+    ) -> Result<Response<dp::LookAtClientsResponse>, Status> {
+        let lane = self.lane(&request)?;
+        let mut state = lane.instance.fake.state();
+        let asked = request.into_inner().clients;
+        state.looked += asked.len() as u64;
+        let look = |client: &String| state.looks.get(client).copied().unwrap_or_default();
+        let clients = asked.iter().map(look).collect();
+        Ok(Response::new(dp::LookAtClientsResponse { clients }))
     }
 }
