@@ -156,7 +156,7 @@ pub struct Certificate {
     pub memory: Memory,
     pub workers: Vec<Worker>,
     pub conservation: Conservation,
-    pub remarks: Vec<&'static str>,
+    pub remarks: Vec<String>,
 }
 
 impl Certificate {
@@ -220,6 +220,10 @@ fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Limits) -> 
             at_most("switch_early", switch.early, 0, Unit::Packets),
         ]);
     }
+    if let Some(boxes) = &span.boxes {
+        let gaps = boxes.gaps.len() as u64;
+        criteria.push(at_most("boxes", gaps, 0, Unit::Faults));
+    }
     criteria.extend(limits.changes.map(|most| at_most("changes", changes, most, Unit::Changes)));
     criteria
 }
@@ -231,8 +235,8 @@ fn fullest(snapshot: &Snapshot) -> Memory {
     workers.max_by(|a, b| share(a).total_cmp(&share(b))).unwrap_or(snapshot.memory)
 }
 
-fn remarks(span: &Span) -> Vec<&'static str> {
-    let mut remarks = Vec::new();
+fn remarks(span: &Span) -> Vec<String> {
+    let mut remarks: Vec<&str> = Vec::new();
     if !span.marked {
         remarks.push(
             "no mark was set: this is all since the dataplane started; if there was one, the \
@@ -248,6 +252,14 @@ fn remarks(span: &Span) -> Vec<&'static str> {
     if span.lossy {
         remarks.push("a lossy link was in force: one that there is too little memory or time for");
     }
+    let mut remarks: Vec<_> = remarks.into_iter().map(str::to_owned).collect();
+    let gaps = span.boxes.iter().flat_map(|boxes| &boxes.gaps);
+    remarks.extend(gaps.map(|name| {
+        format!(
+            "box {name} did not answer for a part of the run, or its dataplane ended: its clients were \
+             down, and counts may be missing"
+        )
+    }));
     remarks
 }
 

@@ -180,3 +180,17 @@ fn extreme_figures_do_not_overflow() {
     assert_eq!(json["criteria"][0]["bound"], "at_least");
     assert_eq!(json["verdict"], "fail");
 }
+
+#[test]
+fn box_that_did_not_answer_fails_the_run_and_is_named() {
+    let gaps = |names: &[&str]| {
+        let gaps = names.iter().map(|name| (*name).to_owned()).collect();
+        Some(pb::BoxSpan { gaps })
+    };
+    assert_eq!(failing(|_, span| span.boxes = gaps(&[])), []);
+    assert_eq!(failing(|_, span| span.boxes = gaps(&["b2"])), [("boxes", 1, 0)]);
+    let mut stats = sound();
+    stats.span.as_mut().unwrap().boxes = gaps(&["b2", "b3"]);
+    let remarks = judged(stats, &Limits::default()).remarks;
+    assert!(remarks[0].starts_with("box b2 ") && remarks[1].starts_with("box b3 "), "{remarks:?}");
+}

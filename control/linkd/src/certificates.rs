@@ -113,7 +113,7 @@ fn message(certificate: &Certificate) -> Result<pb::Certificate, Status> {
     Ok(pb::Certificate {
         holds: certificate.verdict == Verdict::Pass,
         criteria: certificate.criteria.iter().map(criterion).collect(),
-        remarks: certificate.remarks.iter().map(|&remark| remark.into()).collect(),
+        remarks: certificate.remarks.clone(),
         json,
     })
 }

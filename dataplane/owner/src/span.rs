@@ -60,6 +60,7 @@ impl Span {
             unplaced: now.unplaced.saturating_sub(before.unplaced),
             // linkd's: the dataplane never communicates with the switch.
             switch: None,
+            boxes: None,
         };
         if mark {
             *self = Self {

@@ -44,6 +44,15 @@ pub struct Span {
     /// `None` without a P4 switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchSpan>,
+    /// `None` for one box.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boxes: Option<BoxSpan>,
+}
+
+/// A run as seen by a group of boxes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct BoxSpan {
+    pub gaps: Vec<String>,
 }
 
 /// A run as seen by the P4 switch.
@@ -221,6 +230,7 @@ impl From<pb::Span> for Span {
             port_faults: span.port_faults,
             unplaced: span.unplaced,
             switch: span.switch.map(SwitchSpan::from),
+            boxes: span.boxes.map(|boxes| BoxSpan { gaps: boxes.gaps }),
         }
     }
 }

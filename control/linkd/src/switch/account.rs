@@ -171,7 +171,7 @@ mod tests {
         let span = |since_ns, marked, sent| {
             Some(pb::Span { since_ns, marked, sent: Some(count(sent)), ..Default::default() })
         };
-        let sent = |stats: &pb::Stats| stats.span.unwrap().sent.unwrap().packets;
+        let sent = |stats: &pb::Stats| stats.span.as_ref().unwrap().sent.unwrap().packets;
         let mut account = Account::default();
         let mut first = pb::Stats { time_ns: 7, span: span(0, false, 100), ..stats(3, 100) };
         account.merge(&mut first, &reading(3, 10, 0), true);
