@@ -57,7 +57,8 @@ repro: build ## Published studies with real hosts (STUDY="sat20 …" REPRO_ARGS=
 deb: ## Debian packages of the release build, in build/deb
 	@scripts/setup.sh deb node
 	@scripts/web.sh
-	@scripts/cargo.sh build --release -p linkctl -p linkd -p linkd-dataplane -p linkd-p4switch
+	@scripts/cargo.sh build --release -p linkctl -p linkd -p linkd-dataplane -p linkd-p4switch \
+	    -p linkd-group
 	LINKEMU_BIN=$(TARGET_DIR)/release scripts/deb.sh build/deb
 
 wheel: ## Wheel of the Python client, in build/wheel

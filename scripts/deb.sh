@@ -22,7 +22,7 @@ out=$(realpath "$out")
 LINKEMU_BIN=$(realpath "${LINKEMU_BIN:-target/release}")
 export LINKEMU_BIN
 cd "$(dirname "$0")/.."
-for name in linkctl linkd linkd-dataplane linkd-p4switch; do
+for name in linkctl linkd linkd-dataplane linkd-p4switch linkd-group; do
     [ -x "$LINKEMU_BIN/$name" ] || fail "there is no $LINKEMU_BIN/$name: build it first (make build)"
 done
 for tool in dh go-md2man; do

@@ -116,6 +116,8 @@ fn installed(machine: &Machine) -> anyhow::Result<()> {
     // Off, and with all that it needs.
     machine.sh("linkd-p4switch --version
          [ \"$(systemctl is-enabled linkd-p4switch)\" = disabled ]")?;
+    machine.sh("linkd-group --version
+         [ \"$(systemctl is-enabled linkd-group)\" = disabled ]")?;
     let modes = machine.sh("stat --format '%A %U:%G' /run/linkemu /run/linkemu/linkd.sock")?;
     let expected = "drwxrwxr-x root:linkemu-dataplane\nsrw-rw---- linkemu:linkemu\n";
     ensure!(modes == expected, "{modes}");
@@ -130,6 +132,7 @@ fn sandboxed(machine: &Machine) -> anyhow::Result<()> {
         "linkd.service",
         "linkd-dataplane.service",
         "linkd-p4switch.service",
+        "linkd-group.service",
         "linkemu-box.service",
     ])?;
     ensure!(said.status.success() && said.stderr.is_empty(), "{}", said.stderr);
@@ -141,7 +144,9 @@ fn sandboxed(machine: &Machine) -> anyhow::Result<()> {
         figure.with_context(|| format!("no figure in {table}"))
     };
     let (linkd, dataplane) = (overall("linkd")?, overall("linkd-dataplane")?);
-    println!("exposure: linkd {linkd}, linkd-dataplane {dataplane}");
+    let group = overall("linkd-group")?;
+    println!("exposure: linkd {linkd}, linkd-group {group}, linkd-dataplane {dataplane}");
+    ensure!(group <= EXPOSURE_MAX, "linkd-group's exposure is {group}, above {EXPOSURE_MAX}");
     ensure!(linkd <= EXPOSURE_MAX, "linkd's exposure is {linkd}, above {EXPOSURE_MAX}");
     // The needs of DPDK cost some exposure. The limit is the value when the unit was written.
     ensure!(dataplane <= 3.0, "the dataplane's exposure is {dataplane}");

@@ -1,0 +1,782 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes of the plan: merged and checked once, applied by all boxes at one instant.
+//!
+//! The instant is [`LEAD_NS`] and the longest recent round trip ahead, on each box's clock. A box that
+//! refuses before it has the others withdraw, so that nothing is changed. What one box has made, the
+//! others make too: a box that missed a change is brought to the plan as soon as it can be.
+//!
+//! A box that has the current plan gets the change itself. One that has another plan, or was started
+//! anew, gets the whole plan; it never keeps the others from changing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use owner::{Keys, Merged, Request as Keyed, merge, stale_message, subject};
+use proto::dataplane::v1 as dp;
+use proto::linkemu::v1 as pb;
+use tokio::sync::{MutexGuard, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tonic::{Code, Status};
+
+use crate::clock::Offset;
+use crate::group::{Group, names, same_link};
+use crate::member::{Member, SILENT};
+use crate::steering;
+
+/// From the request to the instant, besides the round trip: a box compiles the plan meanwhile.
+const LEAD_NS: u64 = 100_000_000;
+/// How far ahead a change may be asked for.
+const AHEAD_NS: u64 = 10_000_000_000;
+/// How long ago its instant may have passed.
+const PASSED_NS: u64 = 1_000_000_000;
+/// Changes that may wait, as in the dataplane.
+const WAITING: usize = 32;
+/// Longest key or fingerprint.
+const KEY_BYTES: usize = 128;
+/// Changes with a key that are known.
+const KEYS: usize = 1024;
+/// Bytes of plans that are kept for repeated requests.
+const PLAN_BYTES: usize = 16 << 20;
+/// Attempts to send a change that overtook the one before it, and the time between them.
+const TRIES: u32 = 20;
+const TRY_AGAIN: Duration = Duration::from_millis(2);
+/// Differences of instants and bounds of clocks above this are remarked, beyond the errors.
+const INSTANT_NS: u64 = 1_000;
+const CLOCKS_NS: u64 = 100_000;
+
+/// The current plan.
+#[derive(Clone, Debug, Default)]
+pub struct Current {
+    pub plan: dp::Plan,
+    pub applied: pb::Applied,
+    pub remarks: Vec<String>,
+}
+
+/// Who asks for a change, which is an event unless a scenario does, which reports its steps itself.
+#[derive(Clone, Debug)]
+pub enum Source {
+    Controller(dp::Cause),
+    Scenario,
+}
+
+/// How a change is applied.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    pub source: Source,
+    /// The generation that must be current at its instant.
+    pub expected: Option<u64>,
+    /// As in `dataplane.v1.ApplyRequest`.
+    pub lossy: bool,
+    pub request: Keyed,
+}
+
+/// A change that was made, now or before under the same key.
+#[derive(Clone, Debug, Default)]
+pub struct Made {
+    pub applied: pb::Applied,
+    pub remarks: Vec<String>,
+    pub repeated: bool,
+    /// None if it is not known any longer.
+    pub plan: Option<Arc<dp::Plan>>,
+    /// Sequence of its event.
+    pub sequence: u64,
+}
+
+/// The generation that a box has, or will have after all pending changes, if it is then at the group's
+/// plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tip {
+    pub instance: u64,
+    pub generation: u64,
+}
+
+/// A change that the boxes have and that is not due.
+struct Pending {
+    id: u64,
+    at_ns: u64,
+    next: Current,
+    /// Dropped when it was made or withdrawn.
+    over: watch::Sender<()>,
+}
+
+/// The current plan, the changes that led to it, and the pending ones, in their order.
+pub struct History {
+    pub current: Current,
+    keys: Keys<Made>,
+    pending: VecDeque<Pending>,
+    entered: u64,
+    /// By place; none: the box is behind.
+    pub tips: Vec<Option<Tip>>,
+}
+
+/// A change for one box.
+struct Order {
+    place: usize,
+    request: dp::ApplyRequest,
+    offset: Offset,
+    /// It gets the whole plan.
+    is_behind: bool,
+    /// A change before it is pending there.
+    follows: bool,
+}
+
+/// What became of a change at one box.
+struct Answer {
+    place: usize,
+    offset: Offset,
+    is_behind: bool,
+    answer: Result<dp::ApplyResponse, Status>,
+}
+
+/// What became of a change.
+enum Outcome {
+    Made(Vec<Answer>),
+    /// No box has made it.
+    Refused(Status, Vec<Answer>),
+}
+
+impl History {
+    /// Of so many boxes, without a plan.
+    #[must_use]
+    pub fn new(boxes: usize) -> Self {
+        Self {
+            current: Current::default(),
+            keys: Keys::new(KEYS),
+            pending: VecDeque::new(),
+            entered: 0,
+            tips: vec![None; boxes],
+        }
+    }
+
+    /// The plan after all pending changes.
+    fn tip(&self) -> &Current {
+        self.pending.back().map_or(&self.current, |it| &it.next)
+    }
+
+    fn remember(&mut self, request: Keyed, made: &Made) {
+        if request.key.is_empty() {
+            return;
+        }
+        self.keys.keep(request, made.clone());
+        let mut bytes = 0;
+        for made in self.keys.answers_mut() {
+            bytes += made.plan.as_deref().map_or(0, prost::Message::encoded_len);
+            if bytes > PLAN_BYTES {
+                made.plan = None;
+            }
+        }
+    }
+}
+
+impl Group {
+    /// Makes a change of the plan: at once, which withdraws pending ones, or at an instant. Once begun
+    /// it runs to completion, even if the caller disconnects.
+    ///
+    /// # Errors
+    /// If nothing was changed.
+    pub async fn apply(
+        &self,
+        change: dp::Change,
+        at_ns: Option<u64>,
+        terms: Terms,
+    ) -> Result<Made, Status> {
+        let longest = terms.request.key.len().max(terms.request.fingerprint.len());
+        if longest > KEY_BYTES {
+            return Err(Status::invalid_argument(format!(
+                "a key or fingerprint of {longest} bytes is longer than {KEY_BYTES}: give a shorter \
+                 one"
+            )));
+        }
+        self.current()?;
+        let group = self.clone();
+        // Spawned in the order of the calls: the runtime has one thread.
+        let work = tokio::spawn(async move {
+            match at_ns {
+                None => group.change_now(&change, terms).await,
+                Some(at_ns) => group.change_at(at_ns, &change, terms).await,
+            }
+        });
+        work.await.unwrap_or_else(|_| {
+            Err(Status::internal("the change ended without a result: please report this"))
+        })
+    }
+
+    async fn change_now(&self, change: &dp::Change, terms: Terms) -> Result<Made, Status> {
+        let mut history = self.quiet().await;
+        if let Some(made) = find(&history, &terms.request)? {
+            return Ok(made);
+        }
+        let (next, orders, at_ns) = self.prepare(&mut history, change, &terms, None)?;
+        let outcome = self.drive(orders, at_ns).await;
+        self.enter(&mut history, outcome, next, terms).await
+    }
+
+    async fn change_at(
+        &self,
+        at_ns: u64,
+        change: &dp::Change,
+        terms: Terms,
+    ) -> Result<Made, Status> {
+        let (orders, at_ns, id, mut before) = {
+            let mut history = self.0.history.lock().await;
+            if let Some(made) = find(&history, &terms.request)? {
+                return Ok(made);
+            }
+            check_instant(self.0.clock.now_ns(), at_ns)?;
+            if history.pending.len() >= WAITING {
+                return Err(Status::resource_exhausted(format!(
+                    "{WAITING} changes wait for their instants: ask again when some have been made"
+                )));
+            }
+            let (next, orders, at_ns) = self.prepare(&mut history, change, &terms, Some(at_ns))?;
+            history.entered += 1;
+            let id = history.entered;
+            let before = history.pending.back().map(|it| it.over.subscribe());
+            let over = watch::Sender::new(());
+            history.pending.push_back(Pending { id, at_ns, next, over });
+            (orders, at_ns, id, before)
+        };
+        let outcome = self.drive(orders, at_ns).await;
+        if let Some(before) = &mut before {
+            over(before).await;
+        }
+        let mut history = self.0.history.lock().await;
+        let place = history.pending.iter().position(|it| it.id == id);
+        let pending = place.and_then(|place| history.pending.remove(place));
+        let next = pending.map(|it| it.next).ok_or_else(withdrawn)?;
+        self.enter(&mut history, outcome, next, terms).await
+    }
+
+    /// The history without pending changes: those are withdrawn.
+    async fn quiet(&self) -> MutexGuard<'_, History> {
+        loop {
+            let history = self.0.history.lock().await;
+            let Some(last) = history.pending.back() else { return history };
+            let mut last = last.over.subscribe();
+            drop(history);
+            self.withdraw().await;
+            over(&mut last).await;
+        }
+    }
+
+    /// Has all boxes withdraw what is not due.
+    pub(crate) async fn withdraw(&self) {
+        let mut calls = JoinSet::new();
+        for place in self.up() {
+            let group = self.clone();
+            calls.spawn(async move {
+                let member = &group.0.members[place];
+                let call = |mut c: crate::connect::Client, request| async move {
+                    c.withdraw(request).await
+                };
+                if let Err(status) = member.call(SILENT, dp::WithdrawRequest {}, call).await {
+                    // Each change has its own answer.
+                    let why = member.words(&status);
+                    tracing::warn!(box_ = member.name, why, "cannot withdraw changes");
+                }
+            });
+        }
+        calls.join_all().await;
+    }
+
+    /// Merges and checks a change, gives new clients their boxes, and chooses the instant.
+    fn prepare(
+        &self,
+        history: &mut History,
+        change: &dp::Change,
+        terms: &Terms,
+        at_ns: Option<u64>,
+    ) -> Result<(Current, Vec<Order>, u64), Status> {
+        let before = history.tip().clone();
+        let generation = before.applied.generation;
+        check_generation(generation, terms.expected)?;
+        let what = subject(change);
+        let Merged { plan, restart, .. } =
+            merge(change, before.plan).map_err(|error| match error {
+                owner::ChangeError::Invalid(found) => owner::invalid(what, &found),
+                no_link @ owner::ChangeError::NoLink => {
+                    Status::failed_precondition(no_link.to_string())
+                }
+            })?;
+        if let Some(clients) = &plan.clients {
+            steering::check(clients).map_err(|found| owner::invalid(what, &found))?;
+        }
+        let up = self.up();
+        if up.is_empty() {
+            return Err(self
+                .describe()
+                .err()
+                .unwrap_or_else(|| Status::unavailable("no box is up")));
+        }
+        if self.place(&names(&plan)) {
+            tracing::info!(version = self.owners().version(), "new clients have their boxes");
+        }
+        let lead_ns = up.iter().map(|place| self.0.members[*place].round_trip_ns()).max();
+        let earliest_ns = self.0.clock.now_ns() + LEAD_NS + lead_ns.unwrap_or(0);
+        // Changes keep their order.
+        let last_ns = history.pending.back().map_or(0, |it| it.at_ns);
+        let at_ns = at_ns.unwrap_or(0).max(earliest_ns).max(last_ns);
+        let follows = !history.pending.is_empty();
+        let mut orders = Vec::new();
+        for place in 0..self.0.members.len() {
+            if !up.contains(&place) {
+                // It misses this change.
+                history.tips[place] = None;
+                continue;
+            }
+            let member = &self.0.members[place];
+            let offset = member.offset();
+            let tip = &mut history.tips[place];
+            let mut request = dp::ApplyRequest {
+                cause: Some(cause(&terms.source)),
+                lossy: terms.lossy,
+                at_ns: Some(offset.of_box(at_ns)),
+                ..Default::default()
+            };
+            let is_behind = tip.is_none();
+            match tip {
+                Some(tip) => {
+                    request.change = Some(change.clone());
+                    request.expected_generation = Some(tip.generation);
+                    request.expected_instance = tip.instance;
+                    tip.generation += 1;
+                }
+                None => {
+                    request.change = Some(whole(&plan, restart || !self.has_seed(member, &plan)));
+                    request.expected_instance = member.instance();
+                }
+            }
+            orders.push(Order { place, request, offset, is_behind, follows });
+        }
+        let applied = pb::Applied { generation: generation + 1, ..Default::default() };
+        Ok((Current { plan, applied, remarks: Vec::new() }, orders, at_ns))
+    }
+
+    /// Whether the random processes of a box run with the seed of a plan.
+    fn has_seed(&self, member: &Member, plan: &dp::Plan) -> bool {
+        let state = member.state();
+        let applied = state.plan.applied.unwrap_or_default();
+        applied.generation > 0 && state.plan.plan.as_ref().is_some_and(|it| it.seed == plan.seed)
+    }
+
+    /// Sends a change to the boxes and waits for all answers. The others withdraw it if one refuses it
+    /// before its instant.
+    async fn drive(&self, orders: Vec<Order>, at_ns: u64) -> Outcome {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let mut calls = JoinSet::new();
+        for order in orders {
+            let (group, stopped) = (self.clone(), stopped.clone());
+            calls.spawn(async move { group.order(order, at_ns, &stopped).await });
+        }
+        let (mut answers, mut refused): (Vec<Answer>, Option<Status>) = (Vec::new(), None);
+        while let Some(answer) = calls.join_next().await {
+            let Ok(answer) = answer else { continue };
+            if let Err(status) = &answer.answer
+                && is_refusal(status)
+                && !answer.is_behind
+                && refused.is_none()
+            {
+                refused = Some(of_box(&self.0.members[answer.place].name, status));
+                stopped.store(true, Ordering::Relaxed);
+                if self.0.clock.now_ns() < at_ns {
+                    self.withdraw().await;
+                }
+            }
+            answers.push(answer);
+        }
+        answers.sort_by_key(|it| it.place);
+        if answers.iter().any(|it| it.answer.is_ok() && !it.is_behind)
+            || answers.iter().all(|it| it.is_behind) && answers.iter().any(|it| it.answer.is_ok())
+        {
+            return Outcome::Made(answers);
+        }
+        let was_withdrawn = |it: &Answer| it.answer.as_ref().is_err_and(is_withdrawn);
+        let why = refused.unwrap_or_else(|| match answers.iter().any(was_withdrawn) {
+            true => withdrawn(),
+            false => {
+                let first =
+                    answers.iter().find_map(|it| Some((it.place, it.answer.as_ref().err()?)));
+                first.map_or_else(withdrawn, |(place, status)| {
+                    let member = &self.0.members[place];
+                    let status = match is_refusal(status) {
+                        true => status.clone(),
+                        false => Status::unavailable(member.words(status)),
+                    };
+                    of_box(&member.name, &status)
+                })
+            }
+        });
+        Outcome::Refused(why, answers)
+    }
+
+    async fn order(&self, order: Order, at_ns: u64, stopped: &AtomicBool) -> Answer {
+        let Order { place, request, offset, is_behind, follows } = order;
+        let member = &self.0.members[place];
+        let mut tries = 0;
+        let answer = loop {
+            let left = Duration::from_nanos(at_ns.saturating_sub(self.0.clock.now_ns())) + SILENT;
+            let call =
+                |mut c: crate::connect::Client, request| async move { c.apply(request).await };
+            let answer = member.call(left, request.clone(), call).await;
+            // It may have overtaken the change before it on the way.
+            let overtook = follows
+                && !is_behind
+                && answer.as_ref().is_err_and(|status| status.code() == Code::Aborted)
+                && self.0.clock.now_ns() < at_ns
+                && !stopped.load(Ordering::Relaxed);
+            tries += 1;
+            if !overtook || tries > TRIES {
+                break answer;
+            }
+            sleep(TRY_AGAIN).await;
+        };
+        Answer { place, offset, is_behind, answer }
+    }
+
+    /// Makes the plan that boxes have applied the current one.
+    async fn enter(
+        &self,
+        history: &mut History,
+        outcome: Outcome,
+        mut next: Current,
+        terms: Terms,
+    ) -> Result<Made, Status> {
+        let answers = match outcome {
+            Outcome::Made(answers) => answers,
+            Outcome::Refused(status, answers) => {
+                self.take_back(history, &answers);
+                return Err(status);
+            }
+        };
+        let mut remarks = Vec::new();
+        let (mut told, mut instants) = (Vec::new(), Vec::new());
+        for Answer { place, offset, answer, is_behind } in answers {
+            let member = &self.0.members[place];
+            match answer {
+                Ok(dp::ApplyResponse { applied, remarks, .. }) => {
+                    let applied = applied.unwrap_or_default();
+                    // One that also needs the offload is brought there by its task.
+                    if is_behind && next.plan.offload.is_none() {
+                        // Changes that follow are sent already.
+                        let pending = u64::try_from(history.pending.len()).unwrap_or(0);
+                        let (instance, generation) = (member.instance(), applied.generation);
+                        history.tips[place] =
+                            Some(Tip { instance, generation: generation + pending });
+                    }
+                    next.applied.lossy |= applied.lossy;
+                    instants.push((place, offset.of_group(applied.effective_ns), offset.error_ns));
+                    told.push((place, remarks));
+                }
+                Err(status) => {
+                    history.tips[place] = None;
+                    remarks.push(format!(
+                        "box {} has not made this change and follows when it can: {}",
+                        member.name,
+                        member.words(&status)
+                    ));
+                }
+            }
+        }
+        for member in self.0.members.iter().filter(|it| !it.is_up()) {
+            let (name, why) = (&member.name, &member.state().message);
+            let known = format!("box {name} ");
+            if !remarks.iter().any(|it| it.starts_with(&known)) {
+                remarks.push(format!(
+                    "box {name} is down and gets this change when it is back: {why}"
+                ));
+            }
+        }
+        remarks.extend(self.of_instants(&instants));
+        remarks.extend(self.of_boxes(told));
+        let effective_ns = instants.iter().map(|it| it.1).max().unwrap_or_default();
+        next.applied.effective_ns = effective_ns;
+        next.applied.effective_utc = Some(self.0.clock.utc(effective_ns).into());
+        next.remarks = remarks;
+        let is_named = names(&next.plan);
+        let ahead: Vec<_> = history.pending.iter().flat_map(|it| names(&it.next.plan)).collect();
+        let named: std::collections::BTreeSet<_> = is_named.iter().chain(&ahead).collect();
+        self.owners().retain(|client| named.contains(&client.to_owned()));
+        self.changed_span(next.applied.lossy).await;
+        let mut sequence = 0;
+        if let Source::Controller(cause) = &terms.source {
+            let entry = owner::changed(cause, &next.plan, &next.applied);
+            sequence = self.0.journal.push(|_| entry);
+            self.0.others.send_replace(next.applied.generation);
+        }
+        history.current = next.clone();
+        self.show(next.clone());
+        let Current { plan, applied, remarks } = next;
+        let made = Made { applied, remarks, repeated: false, plan: Some(Arc::new(plan)), sequence };
+        history.remember(terms.request, &made);
+        Ok(made)
+    }
+
+    /// After a change that no box has made.
+    fn take_back(&self, history: &mut History, answers: &[Answer]) {
+        for Answer { place, answer, is_behind, .. } in answers {
+            let tip = &mut history.tips[*place];
+            let is_known = answer.as_ref().is_err_and(|it| is_refusal(it) || is_withdrawn(it));
+            match tip {
+                Some(tip) if is_known && !is_behind => tip.generation -= 1,
+                // Whether it has made it is not known.
+                _ => *tip = None,
+            }
+        }
+        let plans = history.pending.iter().map(|it| &it.next).chain([&history.current]);
+        let named: std::collections::BTreeSet<_> = plans.flat_map(|it| names(&it.plan)).collect();
+        self.owners().retain(|client| named.contains(client));
+    }
+
+    /// Remarks on the instants at which the boxes made a change: place, instant, bound of its error.
+    fn of_instants(&self, instants: &[(usize, u64, u64)]) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let first = instants.iter().min_by_key(|it| it.1);
+        let last = instants.iter().max_by_key(|it| it.1);
+        let (Some(first), Some(last)) = (first, last) else { return remarks };
+        let name = |it: &(usize, u64, u64)| &self.0.members[it.0].name;
+        let (apart_ns, errors_ns) = (last.1 - first.1, last.2 + first.2);
+        if apart_ns > errors_ns + INSTANT_NS {
+            remarks.push(format!(
+                "box {} made the change {} after box {}",
+                name(last),
+                micros(apart_ns),
+                name(first)
+            ));
+        }
+        let mut errors: Vec<_> = instants.iter().map(|it| it.2).collect();
+        errors.sort_unstable_by(|a, b| b.cmp(a));
+        let worst_ns: u64 = errors.iter().take(2).sum();
+        if instants.len() > 1 && worst_ns > CLOCKS_NS {
+            remarks.push(format!(
+                "the boxes' clocks are known to {}: they made the change within that time of each \
+                 other",
+                micros(worst_ns)
+            ));
+        }
+        remarks
+    }
+
+    /// The remarks of all boxes: those that all made without a name.
+    fn of_boxes(&self, told: Vec<(usize, Vec<String>)>) -> Vec<String> {
+        let mut remarks: Vec<String> = Vec::new();
+        for (place, own) in &told {
+            for remark in own {
+                let is_common = told.iter().all(|(_, others)| others.contains(remark));
+                let remark = match is_common {
+                    true => remark.clone(),
+                    false => format!("box {}: {remark}", self.0.members[*place].name),
+                };
+                if !remarks.contains(&remark) {
+                    remarks.push(remark);
+                }
+            }
+        }
+        remarks
+    }
+
+    /// Lets the switch do its part of the current plan, at all boxes that have it.
+    ///
+    /// # Errors
+    /// If another generation is current, or a box refuses; then all have the former offload.
+    pub async fn set_offload(
+        &self,
+        offload: Option<dp::Offload>,
+        expected: u64,
+    ) -> Result<(), Status> {
+        self.current()?;
+        let group = self.clone();
+        let work = tokio::spawn(async move {
+            let mut history = group.quiet().await;
+            check_generation(history.current.applied.generation, Some(expected))?;
+            let before = history.current.plan.offload;
+            if let Err(status) = group.offload(&history, offload).await {
+                if let Err(status) = group.offload(&history, before).await {
+                    tracing::warn!("the former offload could not be set again: {status}");
+                }
+                return Err(status);
+            }
+            history.current.plan.offload = offload;
+            group.show(history.current.clone());
+            Ok(())
+        });
+        work.await.unwrap_or_else(|_| Err(Status::internal("the offload ended without a result")))
+    }
+
+    async fn offload(&self, history: &History, offload: Option<dp::Offload>) -> Result<(), Status> {
+        let mut calls = JoinSet::new();
+        for place in self.up() {
+            let Some(tip) = history.tips[place] else { continue };
+            let group = self.clone();
+            calls.spawn(async move {
+                let member = &group.0.members[place];
+                let answer = offload_one(member, offload, tip).await;
+                answer.map_err(|status| match is_refusal(&status) {
+                    true => of_box(&member.name, &status),
+                    false => Status::unavailable(member.words(&status)),
+                })
+            });
+        }
+        let answers = calls.join_all().await;
+        answers.into_iter().collect::<Result<Vec<()>, _>>().map(drop)
+    }
+
+    /// Brings a box that is behind to the current plan, unless changes are pending: the next one does.
+    pub(crate) async fn catch_up(&self, member: &Member) {
+        let place = member.place;
+        let Ok(mut history) = self.0.history.try_lock() else { return };
+        let Ok(Current { plan, applied, .. }) = self.current() else { return };
+        if !history.pending.is_empty() || !member.is_up() {
+            return;
+        }
+        let (instance, generation, has_plan) = {
+            let state = member.state();
+            let has_plan = same_link(&plan, state.plan.plan.as_ref());
+            (state.plan.instance, state.plan.applied.unwrap_or_default().generation, has_plan)
+        };
+        let tip = Tip { instance, generation };
+        if history.tips[place].is_some_and(|it| it == tip) {
+            return;
+        }
+        history.tips[place] = None;
+        // Before the first change the boxes keep what they have.
+        if applied.generation == 0 {
+            history.tips[place] = has_plan.then_some(tip);
+            return;
+        }
+        let request = dp::ApplyRequest {
+            change: Some(whole(&plan, !self.has_seed(member, &plan))),
+            cause: Some(dp::Cause {
+                what: "the plan of the group".to_owned(),
+                kind: pb::EventKind::LinkRestored as i32,
+                ..Default::default()
+            }),
+            lossy: applied.lossy,
+            expected_instance: instance,
+            ..Default::default()
+        };
+        let call = |mut c: crate::connect::Client, request| async move { c.apply(request).await };
+        let told = match member.call(SILENT, request, call).await {
+            Ok(answer) => {
+                let generation = answer.applied.unwrap_or_default().generation;
+                let tip = Tip { instance, generation };
+                match offload_one(member, plan.offload, tip).await {
+                    Ok(()) => {
+                        history.tips[place] = Some(tip);
+                        tracing::info!(box_ = member.name, generation, "has the plan of the group");
+                        String::new()
+                    }
+                    Err(status) => member.words(&status),
+                }
+            }
+            Err(status) => member.words(&status),
+        };
+        let mut state = member.state();
+        state.message = match told.is_empty() {
+            true => String::new(),
+            false => format!("it does not take the plan of the group: {told}"),
+        };
+    }
+}
+
+async fn offload_one(
+    member: &Member,
+    offload: Option<dp::Offload>,
+    tip: Tip,
+) -> Result<(), Status> {
+    let request = dp::SetOffloadRequest {
+        offload,
+        expected_generation: tip.generation,
+        expected_instance: tip.instance,
+    };
+    let call = |mut c: crate::connect::Client, request| async move { c.set_offload(request).await };
+    member.call(SILENT, request, call).await.map(drop)
+}
+
+/// The change that leads from any plan to this one.
+fn whole(plan: &dp::Plan, restart: bool) -> dp::Change {
+    dp::Change {
+        profile: plan.profile.clone(),
+        parts: Vec::new(),
+        seed: Some(plan.seed),
+        clients: Some(plan.clients.clone().unwrap_or_default()),
+        restart,
+    }
+}
+
+fn cause(source: &Source) -> dp::Cause {
+    match source {
+        Source::Controller(cause) => cause.clone(),
+        Source::Scenario => dp::Cause { what: "a step of a scenario".into(), ..Default::default() },
+    }
+}
+
+fn find(history: &History, request: &Keyed) -> Result<Option<Made>, Status> {
+    let known = history.keys.find(request);
+    let known = known.map_err(|reused| Status::already_exists(reused.to_string()))?;
+    Ok(known.map(|made| Made { repeated: true, ..made.clone() }))
+}
+
+fn check_generation(current: u64, expected: Option<u64>) -> Result<(), Status> {
+    match expected {
+        Some(expected) if expected != current => Err(Status::aborted(format!(
+            "{}: somebody else changed the link; look at it (`linkctl show`), then decide",
+            stale_message(expected, current)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn check_instant(now_ns: u64, at_ns: u64) -> Result<(), Status> {
+    let (ahead_ns, passed_ns) = (at_ns.saturating_sub(now_ns), now_ns.saturating_sub(at_ns));
+    if ahead_ns > AHEAD_NS {
+        return Err(Status::out_of_range(format!(
+            "at_ns is {} ms ahead, more than {}: ask for it later",
+            ahead_ns / 1_000_000,
+            AHEAD_NS / 1_000_000
+        )));
+    }
+    if passed_ns > PASSED_NS {
+        return Err(Status::out_of_range(format!(
+            "at_ns has passed by {} ms, more than {}: ask for a later instant, or for none",
+            passed_ns / 1_000_000,
+            PASSED_NS / 1_000_000
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a box has decided against a change: not if it went away, stalls, or took it back.
+fn is_refusal(status: &Status) -> bool {
+    use Code::{DeadlineExceeded, Internal, Unavailable, Unknown};
+    std::error::Error::source(status).is_none()
+        && !is_withdrawn(status)
+        && ![DeadlineExceeded, Internal, Unavailable, Unknown].contains(&status.code())
+}
+
+fn is_withdrawn(status: &Status) -> bool {
+    std::error::Error::source(status).is_none()
+        && [Code::Cancelled, Code::Aborted].contains(&status.code())
+}
+
+fn withdrawn() -> Status {
+    Status::cancelled("withdrawn before its instant: another change was made")
+}
+
+/// The status of a box, with its name in the message and the box's details.
+fn of_box(name: &str, status: &Status) -> Status {
+    let message = format!("box {name}: {}", status.message());
+    Status::with_details(status.code(), message, status.details().to_vec().into())
+}
+
+/// Waits until a change was made or withdrawn.
+async fn over(change: &mut watch::Receiver<()>) {
+    // The end is signalled by dropping the sender.
+    while change.changed().await.is_ok() {}
+}
+
+fn micros(ns: u64) -> String {
+    format!("{}.{} µs", ns / 1_000, ns % 1_000 / 100)
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes of the plan: one instant, all boxes or none, and boxes that come and go.
+
+use std::time::Duration;
+
+use proto::dataplane::v1 as dp;
+use proto::linkemu::v1 as pb;
+use tonic::{Code, Status};
+
+use crate::common::{Lab, clients, fakes, set};
+
+/// The instants of the last changes of all boxes, on the clock of all fakes.
+fn instants(lab: &Lab) -> Vec<u64> {
+    let last = |fake: &fake::FakeDataplane| {
+        let state = fake.state();
+        let at_ns = state.applies.last().unwrap().at_ns.unwrap();
+        at_ns.saturating_add_signed(-state.skew_ns)
+    };
+    lab.fakes.iter().map(last).collect()
+}
+
+fn spread(instants: &[u64]) -> u64 {
+    instants.iter().max().unwrap() - instants.iter().min().unwrap()
+}
+
+fn generations(lab: &Lab) -> Vec<u64> {
+    lab.fakes.iter().map(|it| it.state().generation).collect()
+}
+
+#[tokio::test]
+async fn change_is_made_by_all_boxes_at_one_instant_of_different_clocks() {
+    let lab = Lab::unsettled(fakes(&[0, 5_000_000_000, -1_000_000_000]), "").await;
+    lab.group.settle().await.unwrap();
+    let asked_ns = fake::FakeDataplane::common_ns();
+    let made = lab.apply(set("viasat2")).await.unwrap();
+    assert_eq!(made.applied.unwrap().generation, 1);
+    assert_eq!(generations(&lab), [1, 1, 1]);
+    let boxes = lab.list().await;
+    let mut errors: Vec<_> = boxes.iter().map(|it| it.clock_error_ns).collect();
+    errors.sort_unstable();
+    // The bounds of the two worst clocks, of this list and of those by which the instants were set.
+    let instants = instants(&lab);
+    assert!(spread(&instants) <= 4 * errors[2] + 10_000, "{instants:?} {errors:?}");
+    assert!(instants[0] >= asked_ns + 100_000_000, "{instants:?} {asked_ns}");
+    let offset = |place: usize| boxes[place].clock_offset_ns - boxes[0].clock_offset_ns;
+    assert!(offset(1).abs_diff(5_000_000_000) <= errors[1] + errors[2]);
+    assert!(offset(2).abs_diff(-1_000_000_000) <= errors[1] + errors[2]);
+    assert!(boxes.iter().all(|it| it.up && it.current));
+}
+
+#[tokio::test]
+async fn box_that_refuses_keeps_all_from_changing() {
+    let lab = Lab::new(3).await;
+    lab.apply(set("viasat2")).await.unwrap();
+    lab.apply(clients(&["a", "b", "c"])).await.unwrap();
+    let before = lab.plan().await;
+    lab.fakes[1].state().refuse = Some(Status::failed_precondition("2 GB do not fit"));
+    let refused = lab.apply(clients(&["a", "b", "d"])).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(refused.message(), "box b2: 2 GB do not fit");
+    assert_eq!(generations(&lab), [2, 2, 2]);
+    assert_eq!(lab.fakes[0].state().withdrawals, lab.fakes[2].state().withdrawals);
+    assert!(lab.fakes[0].state().withdrawals >= 2, "at the start, and now");
+    let after = lab.plan().await;
+    assert_eq!((&after.plan, after.applied), (&before.plan, before.applied));
+    let names = |plan: &dp::GetPlanResponse| -> Vec<String> {
+        let owners = plan.owners.clone().unwrap();
+        owners.clients.into_iter().map(|it| it.client).collect()
+    };
+    assert_eq!((names(&after), names(&before)), (names(&before), names(&after)));
+    lab.fakes[1].state().refuse = None;
+    let made = lab.apply(clients(&["a", "b", "d"])).await.unwrap();
+    assert_eq!(made.applied.unwrap().generation, 3);
+    assert_eq!(
+        (names(&lab.plan().await), generations(&lab)),
+        (vec!["a".into(), "b".into(), "d".into()], vec![3; 3])
+    );
+}
+
+#[tokio::test]
+async fn box_that_was_down_gets_the_plan_before_it_is_current() {
+    let mut lab = Lab::new(2).await;
+    lab.apply(set("viasat2")).await.unwrap();
+    lab.stop(1);
+    lab.until("b2 is down", |boxes| !boxes[1].up).await;
+    let (_, lost) = lab.event(0, pb::EventKind::BoxLost).await;
+    assert_eq!(lost.subject, "b2");
+    assert!(lost.message.contains("linkctl box move --from b2"), "{}", lost.message);
+    let made = lab.apply(set("starlink")).await.unwrap();
+    let remarks = made.remarks.join("\n");
+    assert!(remarks.contains("box b2 is down and gets this change when it is back"), "{remarks}");
+    assert_eq!((made.applied.unwrap().generation, generations(&lab)), (2, vec![2, 1]));
+    lab.start(1);
+    let boxes = lab.until("b2 is current", |boxes| boxes[1].up && boxes[1].current).await;
+    assert_eq!(boxes[1].message, "");
+    let plan = lab.plan().await.plan.unwrap();
+    let state = lab.fakes[1].state();
+    assert_eq!(state.plan.as_ref().unwrap().profile, plan.profile);
+    assert_eq!(state.generation, 2);
+    // Its processes went on.
+    assert!(!state.applies.last().unwrap().restart);
+}
+
+#[tokio::test]
+async fn restarted_box_gets_the_plan_with_its_seed() {
+    let mut lab = Lab::new(2).await;
+    let mut request = set("viasat2");
+    request.change.as_mut().unwrap().seed = Some(77);
+    request.change.as_mut().unwrap().restart = true;
+    lab.apply(request).await.unwrap();
+    lab.apply(clients(&["a"])).await.unwrap();
+    lab.stop(0);
+    lab.until("b1 is down", |boxes| !boxes[0].up).await;
+    {
+        let mut state = lab.fakes[0].state();
+        (state.instance, state.generation, state.plan) = (200, 0, None);
+        state.applies.clear();
+    }
+    lab.start(0);
+    let boxes = lab.until("b1 is current", |boxes| boxes[0].up && boxes[0].current).await;
+    assert_eq!(boxes[0].instance, 200);
+    let plan = lab.plan().await.plan.unwrap();
+    {
+        let state = lab.fakes[0].state();
+        assert_eq!(state.plan.as_ref(), Some(&plan));
+        assert!(state.applies.iter().all(|it| it.restart), "{:?}", state.applies);
+    }
+    // The next change is made by both, each at its own generation.
+    let made = lab.apply(set("starlink")).await.unwrap();
+    assert_eq!((made.applied.unwrap().generation, generations(&lab)), (3, vec![2, 3]));
+}
+
+#[tokio::test]
+async fn generation_and_key_are_those_of_the_group() {
+    let lab = Lab::new(2).await;
+    let first = dp::ApplyRequest { expected_generation: Some(0), ..set("viasat2") };
+    lab.apply(first.clone()).await.unwrap();
+    assert_eq!(lab.apply(first).await.unwrap_err().code(), Code::Aborted);
+    let keyed = dp::ApplyRequest { key: "k".into(), fingerprint: "f".into(), ..set("starlink") };
+    let made = lab.apply(keyed.clone()).await.unwrap();
+    let again = lab.apply(keyed.clone()).await.unwrap();
+    assert_eq!((again.repeated, again.applied, again.plan), (true, made.applied, made.plan));
+    assert_eq!(generations(&lab), [2, 2]);
+    let reused = dp::ApplyRequest { fingerprint: "g".into(), ..keyed.clone() };
+    assert_eq!(lab.apply(reused).await.unwrap_err().code(), Code::AlreadyExists);
+    let long = dp::ApplyRequest { key: "k".repeat(129), ..keyed };
+    assert_eq!(lab.apply(long).await.unwrap_err().code(), Code::InvalidArgument);
+    let other = dp::ApplyRequest { expected_instance: 8, ..set("viasat2") };
+    assert_eq!(lab.apply(other).await.unwrap_err().code(), Code::Aborted);
+    let early = dp::ApplyRequest { at_ns: Some(u64::MAX / 2), ..set("viasat2") };
+    assert_eq!(lab.apply(early).await.unwrap_err().code(), Code::OutOfRange);
+}
+
+#[tokio::test]
+async fn group_starts_with_the_plan_of_its_boxes_if_all_agree() {
+    let plan = |name: &str| {
+        let profile = profile::Catalog::built_in().get(name).map(|it| it.as_proto().clone());
+        Some(dp::Plan { profile, seed: 5, ..Default::default() })
+    };
+    let of = |plans: [(u64, Option<dp::Plan>); 2]| {
+        let fakes = fakes(&[0, 0]);
+        for (fake, (generation, plan)) in fakes.iter().zip(plans) {
+            let mut state = fake.state();
+            (state.generation, state.plan) = (generation, plan);
+        }
+        fakes
+    };
+    let lab = Lab::unsettled(of([(4, plan("viasat2")), (7, plan("viasat2"))]), "").await;
+    lab.group.settle().await.unwrap();
+    let current = lab.plan().await;
+    assert_eq!((current.applied.unwrap().generation, current.plan), (7, plan("viasat2")));
+    lab.apply(set("starlink")).await.unwrap();
+    assert_eq!(generations(&lab), [5, 8]);
+    assert_eq!(lab.plan().await.applied.unwrap().generation, 8);
+    // One was restarted, so that linkd applies its last link.
+    let lab = Lab::unsettled(of([(4, plan("viasat2")), (0, plan("transparent"))]), "").await;
+    lab.group.settle().await.unwrap();
+    assert_eq!(lab.plan().await.applied.unwrap().generation, 0);
+    assert_eq!(generations(&lab), [4, 0]);
+    lab.apply(set("starlink")).await.unwrap();
+    let (one, other) = (lab.fakes[0].state().plan.clone(), lab.fakes[1].state().plan.clone());
+    let without = |plan: Option<dp::Plan>| plan.map(|it| (it.profile, it.seed));
+    assert_eq!(without(one), without(other));
+}
+
+#[tokio::test]
+async fn boxes_that_do_not_fit_are_refused_at_the_start() {
+    let fakes = fakes(&[0, 0]);
+    fakes[1].state().room = Some(pb::Room { workers: 1, ..Default::default() });
+    let lab = Lab::unsettled(fakes, "").await;
+    let fault = lab.group.settle().await.unwrap_err();
+    assert!(fault.contains("the number of workers is"), "{fault}");
+    let refused = lab.apply(set("viasat2")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn what_needs_one_box_is_refused() {
+    let lab = Lab::new(2).await;
+    lab.apply(set("viasat2")).await.unwrap();
+    let mut request = clients(&["a"]);
+    let list = request.change.as_mut().unwrap().clients.as_mut().unwrap();
+    list.clients[0].matches.push(pb::Match { protocol: "tcp".into(), ..Default::default() });
+    let refused = lab.apply(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("cannot steer"), "{}", refused.message());
+    let mut dataplane = lab.dataplane.clone();
+    let refused = dataplane.add_link(dp::AddLinkRequest::default()).await.unwrap_err();
+    assert!(refused.message().contains("without a group"), "{}", refused.message());
+    let both = vec![pb::CaptureRequest::default()];
+    for request in both {
+        let refused = dataplane.capture(request).await.unwrap_err();
+        assert!(refused.message().contains("capture on each box (b1, b2)"), "{refused}");
+    }
+    assert_eq!(generations(&lab), [1, 1]);
+}
+
+#[tokio::test]
+async fn scenario_has_each_step_at_one_instant_on_all_boxes() {
+    let lab = Lab::unsettled(fakes(&[0, 3_000_000_000]), "").await;
+    lab.group.settle().await.unwrap();
+    lab.apply(set("viasat2")).await.unwrap();
+    let change = |name: &str| set(name).change.unwrap();
+    let step = |(index, name): (u64, &str)| dp::Step {
+        index,
+        at_ns: index * 60_000_000,
+        what: Some(dp::step::What::Change(change(name))),
+        ..Default::default()
+    };
+    let names = ["starlink", "viasat2", "starlink", "viasat2"];
+    let request = dp::RunScenarioRequest {
+        name: "alternate".into(),
+        first: (0..).zip(names).map(step).collect(),
+        complete: true,
+        ..Default::default()
+    };
+    lab.dataplane.clone().run_scenario(request).await.unwrap();
+    let (_, done) = lab.event(0, pb::EventKind::ScenarioFinished).await;
+    assert_eq!(done.subject, "alternate", "{done:?}");
+    assert_eq!(generations(&lab), [5, 5]);
+    let instants = |place: usize| -> Vec<u64> {
+        let state = lab.fakes[place].state();
+        let all = state.applies.iter().skip(1).filter_map(|it| it.at_ns);
+        all.map(|at| at.saturating_add_signed(-state.skew_ns)).collect()
+    };
+    let errors: u64 = lab.list().await.iter().map(|it| it.clock_error_ns).sum();
+    let mut steps: Vec<_> = instants(0);
+    steps.dedup();
+    assert_eq!(steps.len(), 4);
+    for (one, other) in instants(0).into_iter().zip(instants(1)) {
+        assert!(one.abs_diff(other) <= 2 * errors + 10_000, "{one} {other} {errors}");
+    }
+    for pair in steps.windows(2) {
+        assert!(pair[1] - pair[0] >= 50_000_000, "{steps:?}");
+    }
+}
+
+#[tokio::test]
+async fn silent_box_does_not_keep_the_others_from_changing() {
+    let lab = Lab::new(2).await;
+    lab.apply(set("viasat2")).await.unwrap();
+    lab.fakes[1].state().stall = Some(Duration::from_millis(600));
+    let made = lab.apply(set("starlink")).await.unwrap();
+    assert!(made.remarks.join(" ").contains("box b2 has not made this change"), "{made:?}");
+    lab.fakes[1].state().stall = None;
+    lab.until("b2 is current", |boxes| boxes[1].up && boxes[1].current).await;
+    let name = |place: usize| lab.fakes[place].state().plan.clone().unwrap().profile.unwrap().name;
+    assert_eq!((name(0), name(1)), ("starlink".to_owned(), "starlink".to_owned()));
+}
