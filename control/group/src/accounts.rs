@@ -59,7 +59,7 @@ impl Account {
         let mut total = self.now.clone();
         add(&mut total, &self.ended);
         for port in &mut total.ports {
-            port.name = format!("{name}.{}", port.name);
+            port.name = format!("{}.{name}", port.name);
             if let Some(state) = &mut port.state {
                 state.name.clone_from(&port.name);
             }
@@ -77,16 +77,23 @@ pub fn sum<'a>(
     numbers: u32,
 ) -> pb::Stats {
     let mut all = pb::Stats::default();
-    let mut local: HashMap<(usize, String), u32> = HashMap::new();
+    // By client: the boxes that have it, with its numbers there.
+    let mut local: HashMap<String, Vec<(usize, u32)>> = HashMap::new();
     for (place, (name, account)) in boxes.into_iter().enumerate() {
         let numbered = account.now.clients.iter().filter(|it| (1..numbers).contains(&it.number));
-        local.extend(numbered.map(|it| ((place, it.client.clone()), it.number)));
+        for it in numbered {
+            local.entry(it.client.clone()).or_default().push((place, it.number));
+        }
         add(&mut all, &account.total(name));
     }
+    let cell = |place: usize, number| u32::try_from(place).unwrap_or(0) * numbers + number;
     for client in &mut all.clients {
         let owner = owners.of(&client.client);
-        let number = local.get(&(owner, client.client.clone())).copied().unwrap_or(0);
-        client.number = u32::try_from(owner).unwrap_or(0) * numbers + number;
+        let has = local.remove(&client.client).unwrap_or_default();
+        let own = has.iter().find(|(place, _)| *place == owner).map_or(0, |(_, number)| *number);
+        client.number = cell(owner, own);
+        let others = has.into_iter().filter(|(place, _)| *place != owner);
+        client.other_numbers = others.map(|(place, number)| cell(place, number)).collect();
     }
     all
 }
@@ -253,11 +260,12 @@ mod tests {
         third.read(stats(&[("a", 7, pipe(1, 0, 0)), ("c", 2000, pipe(1, 0, 0))]));
         let all = sum([("b1", &first), ("b2", &second), ("b3", &third)], &owners, 1024);
         let numbers: Vec<_> = all.clients.iter().map(|it| (&*it.client, it.number)).collect();
+        assert_eq!(all.clients[1].other_numbers, [5]);
         // `c` has a number beyond those of its box.
         assert_eq!(numbers, [("default", 2), ("a", 2055), ("b", 1024), ("c", 2048)]);
         let ports: Vec<_> = all.ports.iter().map(|it| &*it.name).collect();
-        assert_eq!(ports[..3], ["b1.wan", "b1.client", "b2.wan"]);
-        assert_eq!(all.ports[0].state.as_ref().unwrap().name, "b1.wan");
+        assert_eq!(ports[..3], ["wan.b1", "client.b1", "wan.b2"]);
+        assert_eq!(all.ports[0].state.as_ref().unwrap().name, "wan.b1");
         assert_eq!(all.emulator_drops, 6);
     }
 

@@ -3,7 +3,7 @@
 //!
 //! | field | of the group |
 //! |---|---|
-//! | ports | those of all boxes, as `b1.wan` |
+//! | ports | those of all boxes, as `wan.b1` |
 //! | max_clients, memory | the sum |
 //! | longest frame | the least |
 //! | room | the least of each figure: any client may be on any box, and each box holds the whole plan, with a slot for every named client |
@@ -25,9 +25,9 @@ fn box_ports(switch: &dp::Switch) -> Vec<u32> {
     switch.boxes.iter().flat_map(|it| [it.wan_port, it.client_port]).collect()
 }
 
-/// Why a box cannot be in a group at all.
+/// Why a box cannot be in a group of so many boxes at all.
 #[must_use]
-pub fn unfit(it: Described<'_>) -> Option<String> {
+pub fn unfit(it: Described<'_>, group: usize) -> Option<String> {
     let name = it.name;
     let Some(switch) = &it.box_.switch else {
         return Some(format!(
@@ -35,15 +35,24 @@ pub fn unfit(it: Described<'_>) -> Option<String> {
         ));
     };
     let boxes = switch.boxes.len();
-    (boxes != 1).then(|| {
-        format!("box {name} says that {boxes} boxes are behind its switch: is it a group itself?")
+    if boxes != 1 {
+        return Some(format!(
+            "box {name} says that {boxes} boxes are behind its switch: is it a group itself?"
+        ));
+    }
+    let sharing = usize::try_from(switch.sharing.max(1)).unwrap_or(usize::MAX);
+    (sharing != group).then(|| {
+        format!(
+            "box {name} numbers its clients for {sharing} boxes and the group has {group}: set \
+             switch.boxes = {group} in its box file"
+        )
     })
 }
 
 /// Why two boxes cannot be in one group: key, both values and remedy.
 #[must_use]
-pub fn disagreement(one: Described<'_>, other: Described<'_>) -> Option<String> {
-    if let Some(unfit) = unfit(one).or_else(|| unfit(other)) {
+pub fn disagreement(one: Described<'_>, other: Described<'_>, group: usize) -> Option<String> {
+    if let Some(unfit) = unfit(one, group).or_else(|| unfit(other, group)) {
         return Some(unfit);
     }
     let (a, b) = (one.box_.switch.as_ref()?, other.box_.switch.as_ref()?);
@@ -91,7 +100,7 @@ pub fn merge(boxes: &[Described<'_>], instance: u64) -> dp::DescribeResponse {
     let most = |of: fn(&pb::Room) -> u32| rooms().map(|it| of(&it)).max().unwrap_or_default();
     let ports = boxes.iter().flat_map(|it| {
         it.box_.ports.iter().map(|port| {
-            let name = format!("{}.{}", it.name, port.name);
+            let name = format!("{}.{}", port.name, it.name);
             dp::Port { name, ..port.clone() }
         })
     });
@@ -137,7 +146,8 @@ mod tests {
 
     fn described(box_wan: u32) -> dp::DescribeResponse {
         let boxes = vec![dp::SwitchBox { wan_port: box_wan, client_port: box_wan + 1 }];
-        let switch = dp::Switch { boxes, ..fake::declared_switch("http://127.0.0.1:9559") };
+        let switch =
+            dp::Switch { boxes, sharing: 2, ..fake::declared_switch("http://127.0.0.1:9559") };
         dp::DescribeResponse {
             ports: vec![dp::Port { name: "wan".into(), ..Default::default() }],
             max_clients: 16,
@@ -159,10 +169,10 @@ mod tests {
     fn boxes_are_one_dataplane_with_the_room_of_the_least() {
         let (one, other) = (described(10), described(1));
         let boxes = [Described { name: "b1", box_: &one }, Described { name: "b2", box_: &other }];
-        assert_eq!(disagreement(boxes[0], boxes[1]), None);
+        assert_eq!(disagreement(boxes[0], boxes[1], 2), None);
         let merged = merge(&boxes, 7);
         let ports: Vec<_> = merged.ports.iter().map(|port| &*port.name).collect();
-        assert_eq!(ports, ["b1.wan", "b2.wan"]);
+        assert_eq!(ports, ["wan.b1", "wan.b2"]);
         assert_eq!((merged.max_clients, merged.memory_bytes, merged.instance), (32, 2 << 30, 7));
         let room = merged.room.unwrap();
         assert_eq!((room.clients, room.port_bps, room.workers), (16, 1_000_000_000, 2));
@@ -174,7 +184,8 @@ mod tests {
     #[test]
     fn boxes_of_different_switches_are_refused_with_both_values() {
         type Spoil = fn(&mut dp::DescribeResponse);
-        let spoil: [(&str, Spoil); 7] = [
+        let spoil: [(&str, Spoil); 8] = [
+            ("numbers its clients for 3 boxes and the group has 2", |it| switch(it).sharing = 3),
             ("switch.address is", |it| switch(it).address = "http://x:1".into()),
             ("switch.device is 1 at box b1 and 2 at box b2", |it| switch(it).device = 2),
             ("switch.target is", |it| switch(it).target = dp::SwitchTarget::Swx as i32),
@@ -192,10 +203,10 @@ mod tests {
         for (words, spoil) in spoil {
             let mut other = described(20);
             spoil(&mut other);
-            let told = disagreement(named("b1", &one), named("b2", &other)).unwrap();
+            let told = disagreement(named("b1", &one), named("b2", &other), 2).unwrap();
             assert!(told.contains(words), "{told}");
         }
-        let told = disagreement(named("b1", &one), named("b2", &described(11))).unwrap();
+        let told = disagreement(named("b1", &one), named("b2", &described(11)), 2).unwrap();
         assert!(told.contains("port 11 of the switch leads to box b1 and to box b2"), "{told}");
     }
 

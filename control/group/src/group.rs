@@ -321,7 +321,7 @@ impl Group {
         let ports = self.0.members.iter().flat_map(|member| {
             let ports = member.state().plan.ports.clone();
             ports.into_iter().map(|port| {
-                let name = format!("{}.{}", member.name, port.name);
+                let name = format!("{}.{}", port.name, member.name);
                 pb::PortState { name, ..port }
             })
         });
@@ -407,7 +407,7 @@ impl Reports for Group {
                 let Some(known) = &state.described else { continue };
                 let known = Described { name: name(other), box_: known };
                 if other != place {
-                    disagreement(known, new).map_or(Ok(()), Err)?;
+                    disagreement(known, new, self.0.members.len()).map_or(Ok(()), Err)?;
                 } else if known.box_.switch != new.box_.switch {
                     return Err(format!(
                         "[switch] in the file of box {} has changed: restart linkd-group",
@@ -417,7 +417,7 @@ impl Reports for Group {
             }
             // With itself: whether it can be in a group at all.
             match self.0.members.len() {
-                1 => description::unfit(new).map_or(Ok(()), Err),
+                1 => description::unfit(new, 1).map_or(Ok(()), Err),
                 _ => Ok(()),
             }
         };

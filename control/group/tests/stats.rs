@@ -19,7 +19,7 @@ fn client(name: &str, number: u32, packets: u64, held: u64) -> pb::ClientStats {
         ..Default::default()
     };
     let (forward_pipe, return_pipe) = (Some(pipe.clone()), Some(pipe));
-    pb::ClientStats { client: name.into(), forward_pipe, return_pipe, number }
+    pb::ClientStats { client: name.into(), forward_pipe, return_pipe, number, ..Default::default() }
 }
 
 fn give(fake: &FakeDataplane, clients: Vec<pb::ClientStats>) {

@@ -27,13 +27,13 @@ fn tick(target: pb::SwitchTarget) -> Tick {
 /// How this switch numbers the clients of several workers; those of the first one.
 #[must_use]
 pub fn numbers(switch: &Switch, workers: usize) -> Numbers {
-    numbers_of(target(switch.target), 1, workers)
+    numbers_of(target(switch.target), switch.boxes, workers)
 }
 
 /// The same, as `Describe` says it.
 #[must_use]
 pub fn numbers_described(switch: &pb::Switch, workers: usize) -> Numbers {
-    numbers_of(switch.target(), 1, workers)
+    numbers_of(switch.target(), switch.sharing, workers)
 }
 
 fn numbers_of(target: pb::SwitchTarget, boxes: u32, workers: usize) -> Numbers {
@@ -58,6 +58,7 @@ pub fn describe(switch: &Switch) -> pb::Switch {
         loses: may(Stage::Loss),
         marks: may(Stage::Marking),
         program: switch.program.clone(),
+        sharing: switch.boxes,
     }
 }
 
@@ -69,7 +70,7 @@ mod tests {
     #[test]
     fn switch_is_described() {
         let text = "target = \"tofino\"\naddress = \"http://[::1]:50051\"\ndevice = 0\n\
-                    election = 7\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\n\
+                    election = 7\nboxes = 3\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\n\
                     stages = [\"loss\"]\nprogram = \"/usr/share/linkemu\"";
         let file: SwitchFile = toml::from_str(text).unwrap();
         let switch = Switch::new(&file).unwrap();
@@ -85,9 +86,11 @@ mod tests {
             loses: true,
             marks: false,
             program: "/usr/share/linkemu".into(),
+            sharing: 3,
         };
         assert_eq!(describe(&switch), expected);
-        assert_eq!(numbers(&switch, 4), Numbers::of_first(Tick::Nanosecond, 4));
+        let four = Numbers::of_first(Tick::Nanosecond, 4).shared_by(3);
+        assert_eq!((numbers(&switch, 4), numbers_described(&expected, 4)), (four, four));
         let all = Switch {
             target: Target::Bmv2,
             stages: vec![Stage::Classification, Stage::Loss, Stage::Marking],
@@ -95,6 +98,6 @@ mod tests {
         };
         let told = describe(&all);
         assert!(told.classifies && told.loses && told.marks);
-        assert_eq!(numbers(&all, 1), Numbers::of_first(Tick::Microsecond, 1));
+        assert_eq!(numbers(&all, 1), Numbers::of_first(Tick::Microsecond, 1).shared_by(3));
     }
 }

@@ -42,6 +42,7 @@ pub fn declared_switch(address: &str) -> dp::Switch {
         loses: true,
         marks: true,
         program: String::new(),
+        sharing: 1,
     }
 }
 

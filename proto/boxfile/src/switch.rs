@@ -18,6 +18,7 @@ pub(crate) const KEYS: &[&str] = &[
     "election",
     "box_wan",
     "box_client",
+    "boxes",
     "wan",
     "client",
     "stages",
@@ -26,6 +27,8 @@ pub(crate) const KEYS: &[&str] = &[
 /// Highest port number: the program has nine bits for it, and in bmv2 all ones mean that a frame is
 /// dropped.
 const MAX_PORT: u64 = 510;
+/// The program has three bits for a box.
+const MAX_BOXES: u64 = 8;
 /// Default address of P4Runtime, on this machine.
 const ADDRESS: &str = "http://127.0.0.1:9559";
 
@@ -63,6 +66,8 @@ pub struct SwitchFile {
     pub box_wan: Option<u64>,
     /// Port to the box's `client` port.
     pub box_client: Option<u64>,
+    /// Boxes behind the switch, this one included.
+    pub boxes: Option<u64>,
     /// Ports to hosts on the server side.
     pub wan: Option<Vec<u64>>,
     /// Ports to hosts on the client side.
@@ -82,6 +87,8 @@ pub struct Switch {
     pub election: NonZeroU64,
     /// Ports to the box's `wan` and `client` ports.
     pub to_box: [u32; 2],
+    /// Boxes behind the switch, 1 to 8.
+    pub boxes: u32,
     /// Ports to hosts on the server side.
     pub wan: Vec<u32>,
     /// Ports to hosts on the client side.
@@ -117,6 +124,11 @@ pub enum SwitchError {
          host and a port"
     )]
     Address(String),
+    #[error(
+        "switch.boxes in the box's file is {0}: 1 to {MAX_BOXES} boxes can be behind a switch, this one \
+         included"
+    )]
+    Boxes(u64),
     #[error("switch.election in the box's file is 0: it has to be 1 or more")]
     Election,
     #[error(
@@ -166,6 +178,10 @@ impl Switch {
         let box_wan = take("box_wan", &[box_wan])?;
         let box_client = take("box_client", &[box_client])?;
         let (wan, client) = (take("wan", wan)?, take("client", client)?);
+        let boxes = file.boxes.unwrap_or(1);
+        if !(1..=MAX_BOXES).contains(&boxes) {
+            return Err(SwitchError::Boxes(boxes));
+        }
         let address = file.address.as_deref().unwrap_or(ADDRESS);
         if !is_address(address) {
             return Err(SwitchError::Address(address.to_owned()));
@@ -187,6 +203,7 @@ impl Switch {
             target,
             election: NonZeroU64::new(file.election.unwrap_or(1)).ok_or(SwitchError::Election)?,
             to_box: [box_wan[0], box_client[0]],
+            boxes: u32::try_from(boxes).map_err(|_| SwitchError::Boxes(boxes))?,
             wan,
             client,
             stages: file.stages.clone().unwrap_or_else(|| DEFAULT_STAGES.to_vec()),
@@ -221,6 +238,7 @@ mod tests {
             target: Target::Bmv2,
             election: NonZeroU64::MIN,
             to_box: [0, 1],
+            boxes: 1,
             wan: vec![2],
             client: vec![3],
             stages: vec![Stage::Classification],
@@ -245,6 +263,7 @@ mod tests {
         assert_eq!(found.stages, [Stage::Loss]);
         assert_eq!((found.election.get(), &*found.program), (7, "/usr/share/linkemu"));
         assert_eq!(switch(&format!("{LEAST}\nstages = []")).unwrap().stages, []);
+        assert_eq!(switch(&format!("{LEAST}\nboxes = 8")).unwrap().boxes, 8);
     }
 
     #[test]
@@ -256,6 +275,7 @@ mod tests {
             ("client = [3]", "client = [3, 2]", "port 2 of the switch is in switch.wan and in swi"),
             ("box_client = 1", "box_client = 0", "is in switch.box_wan and in switch.box_client"),
             ("wan = [2]", "wan = [2, 2]", "is in switch.wan and in switch.wan"),
+            ("wan = [2]", "wan = [2]\nboxes = 9", "switch.boxes in the box's file is 9: 1 to 8"),
             ("wan = [2]", "wan = [2]\nelection = 0", "switch.election in the box's file is 0: it"),
             ("wan = [2]", "wan = [2]\nprogram = \"a/b\"", "is `a/b`: linkd reads it"),
             ("wan = [2]", "wan = [2]\nprogram = \"/a/linkemu.bin\"", "give its directory"),

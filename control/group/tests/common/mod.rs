@@ -42,7 +42,9 @@ pub fn fakes(skews: &[i64]) -> Vec<FakeDataplane> {
             .map(|name| dp::Port { name: name.into(), ..Default::default() })
             .to_vec();
         let boxes = vec![dp::SwitchBox { wan_port: 10 + 2 * place, client_port: 11 + 2 * place }];
-        state.switch = Some(dp::Switch { boxes, ..declared_switch("http://127.0.0.1:9559") });
+        let sharing = u32::try_from(skews.len()).unwrap_or(u32::MAX);
+        state.switch =
+            Some(dp::Switch { boxes, sharing, ..declared_switch("http://127.0.0.1:9559") });
         drop(state);
         fake
     });
