@@ -82,13 +82,14 @@ impl Ports {
         }
     }
 
-    /// Receives a burst from each port.
+    /// Receives a burst from each port. The time is read once the burst is here: one from before would make
+    /// frames from the box early if the thread was held up in between.
     pub fn poll(&mut self, into: &mut VecDeque<Mbuf>) {
         let mut burst = MbufBurst::new();
-        self.now = Instant::now();
-        let micros = self.now.duration_since(self.start).as_micros() as u64;
         for (&number, port) in &mut self.ports {
             port.queues.rx.burst(&mut burst);
+            self.now = Instant::now();
+            let micros = self.now.duration_since(self.start).as_micros() as u64;
             for mbuf in burst.drain() {
                 self.counts.received += 1;
                 let received = Received {
