@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use owner::{Controllers, Entry, Journal, Span};
 use proto::dataplane::v1 as dp;
@@ -340,9 +341,10 @@ impl Group {
         let loads = self.loads();
         let boxes = self.0.members.iter().zip(current).zip(loads);
         let boxes = boxes.map(|((member, current), clients)| {
-            let Offset { ns, error_ns } = member.offset();
+            let offset = member.offset();
             let state = member.state();
             let described = state.described.as_ref();
+            let clock_offset_ns = wall_offset_ns(&state.plan, offset, &self.0.clock);
             dp::Box {
                 name: member.name.clone(),
                 address: member.address.to_string(),
@@ -350,8 +352,8 @@ impl Group {
                 message: state.message.clone(),
                 instance: described.map_or(0, |it| it.instance),
                 workers: described.and_then(|it| it.room).map_or(0, |room| room.workers),
-                clock_offset_ns: ns,
-                clock_error_ns: error_ns,
+                clock_offset_ns: clock_offset_ns.unwrap_or(0),
+                clock_error_ns: offset.error_ns,
                 current: state.is_up && current,
                 clients: u32::try_from(clients).unwrap_or(u32::MAX),
                 packets_per_second: state.rate,
@@ -394,6 +396,17 @@ impl Group {
             ..Default::default()
         };
         self.0.journal.push(|_| Entry { event, id: String::new() });
+    }
+}
+
+/// A box's wall clock less that of the group, in nanoseconds, from the box's last answer.
+fn wall_offset_ns(plan: &dp::GetPlanResponse, offset: Offset, clock: &GroupClock) -> Option<i64> {
+    let theirs = SystemTime::try_from(plan.utc?).ok()?;
+    let ours = clock.utc(offset.of_group(plan.time_ns?));
+    let signed = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
+    match theirs.duration_since(ours) {
+        Ok(ahead) => Some(signed(ahead)),
+        Err(behind) => Some(-signed(behind.duration())),
     }
 }
 

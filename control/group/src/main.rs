@@ -50,7 +50,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let at = arguments.socket.display();
     let name = format!("linkd-group at {at}, process {}", std::process::id());
-    runtime.block_on(serve(Group::new(file, instance), listener, &name))
+    // Channels to the boxes begin within the runtime.
+    runtime.block_on(async { serve(Group::new(file, instance), listener, &name).await })
 }
 
 async fn serve(
