@@ -123,8 +123,10 @@ impl Switch {
     /// # Errors
     /// [`Error`], if it does not have them all.
     pub async fn written(&self) -> Result<(), Error> {
-        let answered = self.ask(|reply| Request::Written { reply }, self.timing.ask).await;
-        answered.unwrap_or_else(|| Err(Error::NotReady(self.status().message)))
+        let limit = self.timing.patience;
+        let late = || format!("it does not have its entries after {limit:?}");
+        let answered = self.ask(|reply| Request::Written { reply }, limit).await;
+        answered.unwrap_or_else(|| Err(Error::NotReady(late())))
     }
 
     /// Closes or opens the client gate of one client, by its cell, or of all, in one direction or both. The state

@@ -17,8 +17,8 @@ use tonic::{Request, Response, Status};
 
 /// Clients of a request.
 const CLIENTS: usize = 4096;
-/// For the switch to take the new owners.
-const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
+/// For the switch to take the new owners: longer than its session waits, and shorter than a hold.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(8);
 
 pub(crate) struct BoxService(pub Control);
 
