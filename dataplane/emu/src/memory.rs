@@ -21,25 +21,23 @@ fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// Hints that the `LEN` bytes from `data[at]` on will be used soon; does nothing if there are fewer.
+/// Hints that the `LEN` bytes from `data[at]` on will be used soon. Without effect if there are none.
 #[inline]
 pub fn prefetch_bytes<const LEN: usize>(data: &[u8], at: usize) {
     const { assert!(LEN > LINE && LEN <= 2 * LINE, "three lines at most") };
-    if let Some(place) = data.get(at..).and_then(<[u8]>::first_chunk::<LEN>) {
-        for offset in [0, LINE, LEN - 1] {
-            prefetch(place.as_ptr().wrapping_add(offset));
-        }
+    let place = data.as_ptr().wrapping_add(at);
+    for offset in [0, LINE, LEN - 1] {
+        prefetch(place.wrapping_add(offset));
     }
 }
 
-/// Hints that the lines of `data[at]` from `FROM` up to, but excluding, `TO` will be used soon.
+/// Hints that the lines of `data[at]` from `FROM` up to, but excluding, `TO` will be used soon. Without
+/// effect if there is no such element.
 #[inline]
 pub fn prefetch_lines<T, const FROM: usize, const TO: usize>(data: &[T], at: usize) {
     const { assert!(TO * LINE <= size_of::<T>(), "within an element") };
-    if let Some(place) = data.get(at) {
-        let start = std::ptr::from_ref(place).cast::<u8>();
-        (FROM..TO).for_each(|line| prefetch(start.wrapping_add(line * LINE)));
-    }
+    let start = data.as_ptr().wrapping_add(at).cast::<u8>();
+    (FROM..TO).for_each(|line| prefetch(start.wrapping_add(line * LINE)));
 }
 
 /// Hints that `data`, up to its first `MOST` lines, will be used soon.

@@ -236,7 +236,7 @@ impl Shaper {
     /// Takes the next frame, which arrived at `arrived`, at the exact instant at which the
     /// one in service leaves; called after that instant. One that arrived later, while
     /// a queue without a limit was on its way out, begins when it arrived.
-    #[inline]
+    #[inline(always)]
     pub fn follow(&mut self, len: u32, arrived: Instant) {
         if let Service::Busy { at, fraction } = self.service {
             if arrived < at

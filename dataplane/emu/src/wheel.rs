@@ -49,6 +49,17 @@ struct Chunk {
 
 impl Chunk {
     const EMPTY: Self = Self { next: NONE, len: 0, events: [0; CHUNK] };
+    /// Stands for no chunk.
+    const FULL: Self = Self { len: CHUNK as u32, ..Self::EMPTY };
+
+    /// Adds an event. Returns whether there was room.
+    #[inline]
+    fn add(&mut self, event: u32) -> bool {
+        let Some(place) = self.events.get_mut(self.len as usize) else { return false };
+        *place = event;
+        self.len += 1;
+        true
+    }
 }
 
 /// Events that are due at an instant, each with a number.
@@ -61,7 +72,7 @@ pub struct Wheel {
     /// The chunk that was begun last, for each tick.
     low: Vec<u32>,
     occupied: Bitmap,
-    /// The first is not used.
+    /// The first is always full: it stands for none.
     chunks: Vec<Chunk>,
     free: u32,
     high: [[Vec<(Instant, u32)>; SLOTS]; LEVELS],
@@ -87,7 +98,7 @@ impl Wheel {
             low_bits,
             low: vec![NONE; 1 << low_bits],
             occupied: Bitmap::of(1 << low_bits),
-            chunks: vec![Chunk::EMPTY],
+            chunks: vec![Chunk::FULL],
             free: NONE,
             high: std::array::from_fn(|_| std::array::from_fn(|_| Vec::new())),
             high_occupied: [0; LEVELS],
@@ -117,29 +128,38 @@ impl Wheel {
             let into = if deadline.0 >> TICK_SHIFT < tick { 0 } else { deadline.0 as u32 };
             self.insert_low(tick, (id << TICK_SHIFT) | (into % (1 << TICK_SHIFT)));
         } else {
-            let differing = (tick ^ self.now) >> self.low_bits;
-            let level = (63 - differing.leading_zeros()) / SLOT_BITS;
-            let slot = (tick >> (self.low_bits + level * SLOT_BITS)) as usize % SLOTS;
-            self.high[level as usize][slot].push((deadline, id));
-            self.high_occupied[level as usize] |= 1 << slot;
+            self.insert_high(tick, id, deadline);
         }
+    }
+
+    /// Adds an event beyond the lowest level.
+    #[inline(never)]
+    fn insert_high(&mut self, tick: u64, id: u32, deadline: Instant) {
+        let differing = (tick ^ self.now) >> self.low_bits;
+        let level = (63 - differing.leading_zeros()) / SLOT_BITS;
+        let slot = (tick >> (self.low_bits + level * SLOT_BITS)) as usize % SLOTS;
+        self.high[level as usize][slot].push((deadline, id));
+        self.high_occupied[level as usize] |= 1 << slot;
     }
 
     #[inline]
     fn insert_low(&mut self, tick: u64, event: u32) {
         let slot = self.low_slot(tick);
-        let mut at = self.low[slot];
-        if at == NONE || self.chunks[at as usize].len as usize == CHUNK {
-            let begun = self.begin(at);
-            if at == NONE {
-                self.occupied.set(slot);
-            }
-            self.low[slot] = begun;
-            at = begun;
+        if !self.chunks[self.low[slot] as usize].add(event) {
+            self.insert_in_new(slot, event);
         }
-        let chunk = &mut self.chunks[at as usize];
-        chunk.events[chunk.len as usize % CHUNK] = event;
-        chunk.len += 1;
+    }
+
+    /// Adds an event to a slot without room.
+    #[inline(never)]
+    fn insert_in_new(&mut self, slot: usize, event: u32) {
+        let full = self.low[slot];
+        if full == NONE {
+            self.occupied.set(slot);
+        }
+        let begun = self.begin(full);
+        self.low[slot] = begun;
+        self.chunks[begun as usize].add(event);
     }
 
     /// An empty chunk before `next`.

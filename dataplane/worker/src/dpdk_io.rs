@@ -56,11 +56,13 @@ impl Stage {
         }
     }
 
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.frames.is_full()
     }
 
     /// Stages a frame, or drops it if it is too long for the interface. False without room.
+    #[inline(always)]
     pub(crate) fn take(&mut self, mbuf: Mbuf, queue: &TxQueue) -> bool {
         if !queue.takes(&mbuf) {
             return self.lose();
@@ -252,7 +254,7 @@ impl<S: Source> PacketIo for DpdkIo<S> {
         n
     }
 
-    #[inline]
+    #[inline(always)]
     fn transmit(&mut self, departure: Departure<'_, Mbuf>) -> bool {
         let (queue, stage) = &mut self.egress[departure.direction];
         if stage.is_full() {

@@ -88,7 +88,7 @@ pub struct Worker<I: PacketIo, C> {
 struct Out<'a, I, C>(&'a mut I, &'a mut C);
 
 impl<I: PacketIo, C: Clock> Egress<I::Buffer> for Out<'_, I, C> {
-    #[inline]
+    #[inline(always)]
     fn offer(&mut self, departure: Departure<'_, I::Buffer>) -> bool {
         self.0.transmit(departure)
     }

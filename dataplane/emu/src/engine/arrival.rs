@@ -9,7 +9,7 @@ use crate::stats::DropReason;
 use crate::tag::Tag;
 use crate::units::{Direction, Instant};
 
-use super::{ARRIVAL_LINES, BURST, BYPASS, DEFAULT, Engine, Slot, UNKNOWN, pipe_id};
+use super::{ARRIVAL_LINES, BURST, BYPASS, DEFAULT, Engine, UNKNOWN, pipe_id};
 
 impl<B: Buffer> Engine<B> {
     /// The client of a frame that belongs to `key` unless a rule decides otherwise.
@@ -270,8 +270,8 @@ impl<B: Buffer> Engine<B> {
             let mut own = None;
             let id = match buffer {
                 Some(b) => {
-                    let label = if has_hint { b.label().hinted(hint) } else { b.label() };
-                    if label.hint == Hint::None {
+                    let label = || if has_hint { b.label().hinted(hint) } else { b.label() };
+                    if label().hint == Hint::None {
                         own = self.plain_address(direction, b.bytes());
                     }
                     if own.is_some() && own == address {
@@ -281,7 +281,7 @@ impl<B: Buffer> Engine<B> {
                     }
                     match own.and_then(|address| self.client_at(address)) {
                         Some(client) => pipe_id(client, direction),
-                        None => self.route(direction, b.bytes(), label),
+                        None => self.route(direction, b.bytes(), label()),
                     }
                 }
                 None => UNKNOWN,
@@ -335,12 +335,13 @@ impl<B: Buffer> Engine<B> {
             return false;
         }
         self.catch_up(id);
-        let Slot { pipe, .. } = &mut self.slots[id as usize];
-        if !pipe.is_plain() {
+        let Self { slots, shared, ready, wheel, limits, now, .. } = self;
+        let slot = &mut slots[id as usize];
+        if !slot.pipe.is_plain() {
             return false;
         }
-        pipe.arrive_run(&mut self.shared, self.now, run, self.limits.copy_break);
-        self.reschedule(id);
+        slot.pipe.arrive_run(shared, *now, run, limits.copy_break);
+        slot.reschedule(wheel, ready, id);
         true
     }
 

@@ -80,14 +80,26 @@ impl Ready {
     /// The pipe that was next is visited again, after the others.
     #[inline]
     pub(super) fn again(&mut self, pipe: u32) {
-        if self.next == self.queue.len() {
-            self.queue.clear();
-            self.next = 0;
-        } else if self.queue.len() == self.queue.capacity() {
-            self.queue.drain(..self.next);
-            self.next = 0;
+        if self.queue.len() == self.queue.capacity() {
+            self.make_room();
         }
         self.queue.push(pipe);
+    }
+
+    /// Removes the pipes that were visited.
+    #[inline(never)]
+    fn make_room(&mut self) {
+        self.queue.drain(..self.next);
+        self.next = 0;
+    }
+
+    /// Begins the queue at its start again if it is empty, so that it stays in few lines of the cache.
+    #[inline]
+    pub(super) fn rewind(&mut self) {
+        if self.is_empty() {
+            self.queue.clear();
+            self.next = 0;
+        }
     }
 }
 

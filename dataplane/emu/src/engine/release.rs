@@ -9,6 +9,7 @@ use crate::units::{ByDirection, Direction, Instant, Nanos};
 use crate::wheel::Wheel;
 
 use super::lateness::Counted;
+use super::ready::Ready;
 use super::{ARRIVAL_LINES, Engine, LOOKS, QUANTUM, SERVED, SETTLED, Slot};
 
 #[derive(Debug)]
@@ -67,6 +68,15 @@ impl Slot {
             wheel.insert(id, deadline);
         }
     }
+
+    /// As [`Engine::reschedule`], of the pipe `id`.
+    #[inline(always)]
+    pub(super) fn reschedule(&mut self, wheel: &mut Wheel, ready: &Ready, id: u32) {
+        let deadline = self.pipe.deadline();
+        if deadline < self.scheduled && !ready.contains(id) {
+            self.schedule(wheel, id, deadline);
+        }
+    }
 }
 
 /// The way of frames to the egress in a release at `now`.
@@ -100,6 +110,13 @@ impl Outlet {
         lateness.count(late);
         Some(late)
     }
+}
+
+/// The egress has refused a frame of `direction`.
+#[cold]
+#[inline(never)]
+fn refuse<B>(refused: &mut ByDirection<bool>, egress: &impl Egress<B>, direction: Direction) {
+    refused[direction] = egress.is_full(direction);
 }
 
 impl<B: Buffer> Engine<B> {
@@ -173,7 +190,7 @@ impl<B: Buffer> Engine<B> {
                 })
             };
             if is_refused {
-                refused[direction] = egress.is_full(direction);
+                refuse(&mut refused, egress, direction);
             }
             sent += n;
             if n > 0 {
@@ -210,6 +227,7 @@ impl<B: Buffer> Engine<B> {
     /// Takes events that are due at `now` out of the wheel.
     pub(super) fn expire(&mut self, now: Instant) {
         let Self { wheel, ready, beams, .. } = self;
+        ready.rewind();
         wheel.expire(now, |id| {
             if !ready.add(id) {
                 beams.lag(id - ready.room() as u32);
@@ -231,11 +249,8 @@ impl<B: Buffer> Engine<B> {
     /// often, which is harmless.
     #[inline(always)]
     pub(super) fn reschedule(&mut self, id: u32) {
-        if !self.ready.contains(id) {
-            let slot = &mut self.slots[id as usize];
-            let deadline = slot.pipe.deadline();
-            slot.schedule(&mut self.wheel, id, deadline);
-        }
+        let Self { slots, ready, wheel, .. } = self;
+        slots[id as usize].reschedule(wheel, ready, id);
     }
 
     /// The next time at which there is something to release; refused frames and a pending

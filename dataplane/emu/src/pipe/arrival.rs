@@ -7,7 +7,7 @@ use crate::ecn;
 use crate::frame::{Buffer, Frame, Label};
 use crate::mtu::Answer;
 use crate::observe::Event;
-use crate::stats::{Count, DropReason};
+use crate::stats::DropReason;
 use crate::store::Place;
 use crate::units::Instant;
 
@@ -47,12 +47,11 @@ impl Pipe {
             // From here on the frame in service leaves later than `at`.
             self.serve_plain_until(shared, at);
         }
-        let mut received = Count::default();
         for slot in run {
             let Some(len) = slot.as_ref().map(|buffer| buffer.bytes().len() as u32) else {
                 continue;
             };
-            received.add(len);
+            self.received.add(len);
             let fills = u64::from(len) + if waits { self.queued } else { 0 };
             let is_copied = len <= copy_break;
             let mut frame = match slot {
@@ -74,7 +73,6 @@ impl Pipe {
                 }
             }
         }
-        self.received = self.received.plus(received);
         if !waits {
             // They have left already.
             self.serve_plain_until(shared, at);
