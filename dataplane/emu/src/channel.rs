@@ -137,11 +137,14 @@ impl Channel {
     }
 
     /// Why a frame that leaves the shaper at `t` is lost, if it is.
-    #[inline]
+    #[inline(always)]
     pub fn lose(&mut self, t: Instant) -> Option<DropReason> {
-        if t < self.clear_until {
-            return None;
-        }
+        if t < self.clear_until { None } else { self.may_lose(t) }
+    }
+
+    /// As [`Channel::lose`], for a frame that the processes have to be asked about.
+    #[inline(never)]
+    fn may_lose(&mut self, t: Instant) -> Option<DropReason> {
         // Drawn and counted for every frame, so that neither depends on the outages.
         let Processes { loss, trace, run, .. } = &mut *self.processes;
         let lost = loss.as_mut().is_some_and(Loss::lose);

@@ -26,7 +26,7 @@ use crate::client::ClientKey;
 use crate::frame::{Buffer, NoBuffer};
 use crate::memory::{LINE, advise_large_pages, prefetch_lines};
 use crate::observe::Observer;
-use crate::pipe::{HOT, Pipe, RELEASED, Shared};
+use crate::pipe::{HOT, Pipe, RELEASED, SERVED as SERVICE, Shared};
 use crate::plan::{PipePlan, Plan};
 use crate::rng::StreamKey;
 use crate::rules::Rules;
@@ -53,11 +53,14 @@ const SERVED: u32 = 1024;
 /// Changes that pipes take in a turn: those with arriving frames, however many, then those with frames
 /// that are due, then others.
 const SETTLED: u32 = 40;
-/// Cache lines of a slot, from the first one on, that an arrival touches.
-const ARRIVAL_LINES: usize = (offset_of!(Slot, pipe) + HOT).div_ceil(LINE);
+/// Cache lines of a slot, from the first one on, that an arrival touches
+const ARRIVAL_LINES: usize = (offset_of!(Slot, pipe) + SERVICE) / LINE;
+/// and with those that the service of the queue touches as well.
+const SERVICE_LINES: usize = (offset_of!(Slot, pipe) + HOT).div_ceil(LINE);
 /// The cache line of a slot that an arrival touches as well, and a release besides the first one.
 const RELEASE_LINE: usize = (offset_of!(Slot, pipe) + RELEASED) / LINE;
 const _: () = assert!((offset_of!(Slot, pipe) + RELEASED).is_multiple_of(LINE), "one line");
+const _: () = assert!((offset_of!(Slot, pipe) + SERVICE).is_multiple_of(LINE), "whole lines");
 /// Frames of a burst that are classified before the first of them is enqueued.
 const BURST: usize = 64;
 

@@ -85,8 +85,9 @@ impl<const FIRST: u32, const N: usize> Default for Tally<FIRST, N> {
 impl<const FIRST: u32, const N: usize> Tally<FIRST, N> {
     #[inline]
     pub fn count(&mut self, value: Nanos) {
-        let above = value.0.saturating_sub(1) >> FIRST;
-        let bucket = ((u64::BITS - above.leading_zeros()) as usize).min(N - 1);
+        // Zero up to the first bound, and one more for each doubling.
+        let bucket = ((value.0.saturating_sub(1) >> (FIRST - 1)) | 1).ilog2() as usize;
+        let bucket = bucket.min(N - 1);
         self.sum = self.sum.wrapping_add(value.0);
         let low = &mut self.low[bucket];
         *low = low.wrapping_add(1);

@@ -51,6 +51,9 @@ const AT_ONCE: u32 = 256;
 /// Frames that an arrival lets leave at most, from a queue with an AQM that drops from its head.
 const AT_ARRIVAL: u32 = 16;
 
+/// Frames in the queue up to which an arrival does not advance a plain pipe.
+const LAG: u32 = 8;
+
 /// Bytes behind a pipe's pointer to fields that few frames touch.
 pub const COLD_BYTES: usize = size_of::<Cold>();
 
@@ -117,6 +120,8 @@ pub struct Shared<B> {
 
 /// Bytes at the start of a pipe that frames touch, up to the counts of short times in the queue.
 pub const HOT: usize = offset_of!(Pipe, queue_delay) + size_of::<u64>();
+/// Where the lines of a pipe begin that the service of its queue touches besides.
+pub const SERVED: usize = offset_of!(Pipe, channel);
 /// Where the line of a pipe begins that a release touches besides the first one.
 pub const RELEASED: usize = offset_of!(Pipe, look);
 

@@ -167,6 +167,13 @@ impl Shaper {
         matches!(self.service, Service::Idle)
     }
 
+    /// Whether the rate changes by a new plan only.
+    #[inline]
+    #[must_use]
+    pub fn is_constant(&self) -> bool {
+        self.course.is_none()
+    }
+
     /// Whether everything leaves at once.
     #[inline]
     #[must_use]

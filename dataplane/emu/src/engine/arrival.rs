@@ -4,12 +4,13 @@
 use crate::classify::{Class, ETHERNET, classify, plain_v4, resolved_client};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, Hint, Label};
+use crate::memory::prefetch_lines;
 use crate::mtu::Answer;
 use crate::stats::DropReason;
 use crate::tag::Tag;
 use crate::units::{Direction, Instant};
 
-use super::{ARRIVAL_LINES, BURST, BYPASS, DEFAULT, Engine, UNKNOWN, pipe_id};
+use super::{ARRIVAL_LINES, BURST, BYPASS, DEFAULT, Engine, SERVICE_LINES, UNKNOWN, pipe_id};
 
 impl<B: Buffer> Engine<B> {
     /// The client of a frame that belongs to `key` unless a rule decides otherwise.
@@ -230,13 +231,16 @@ impl<B: Buffer> Engine<B> {
             let mut runs = [(UNKNOWN, 0); BURST];
             let count = self.find_runs(direction, part, hint, &mut runs);
             let runs = &runs[..count];
-            if self.oldest != self.version {
-                self.prefetch_changes(runs.iter().map(|(id, _)| *id));
-            }
+            let changes = self.oldest != self.version;
             for (id, _) in runs {
-                if let Some(slot) = self.slots.get(*id as usize) {
-                    slot.pipe.prefetch_tail(&self.shared.store);
+                if let Some(slot) = self.slots.get(*id as usize)
+                    && (slot.pipe.prefetch_tail(&self.shared.store) || changes)
+                {
+                    prefetch_lines::<_, ARRIVAL_LINES, SERVICE_LINES>(&self.slots, *id as usize);
                 }
+            }
+            if changes {
+                self.prefetch_changes(runs.iter().map(|(id, _)| *id));
             }
             let mut rest = part;
             let mut begin = 0;

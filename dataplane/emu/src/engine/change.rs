@@ -10,7 +10,7 @@ use crate::rng::StreamKey;
 use crate::shaper::Origin;
 use crate::units::{ByDirection, Direction, Instant};
 
-use super::{ARRIVAL_LINES, BYPASS, Engine, SETTLED};
+use super::{BYPASS, Engine, SERVICE_LINES, SETTLED};
 
 #[derive(Debug)]
 pub(super) struct Change {
@@ -155,7 +155,7 @@ impl<B: Buffer> Engine<B> {
         let mut next = next;
         let ahead = next..end.min(next + SETTLED.saturating_sub(self.settled));
         for id in ahead.clone() {
-            self.prefetch_slot::<ARRIVAL_LINES>(id);
+            self.prefetch_slot::<SERVICE_LINES>(id);
         }
         self.prefetch_changes(ahead);
         while next < end && self.settled < SETTLED {

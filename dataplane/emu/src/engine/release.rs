@@ -10,7 +10,7 @@ use crate::wheel::Wheel;
 
 use super::lateness::Counted;
 use super::ready::Ready;
-use super::{ARRIVAL_LINES, Engine, LOOKS, QUANTUM, SERVED, SETTLED, Slot};
+use super::{Engine, LOOKS, QUANTUM, SERVED, SERVICE_LINES, SETTLED, Slot};
 
 #[derive(Debug)]
 pub struct Departure<'a, B = NoBuffer> {
@@ -220,7 +220,7 @@ impl<B: Buffer> Engine<B> {
     #[inline(never)]
     fn prefetch_changes_of_due(&self) {
         let next = self.ready.upcoming(SETTLED as usize);
-        next.iter().for_each(|id| self.prefetch_slot::<ARRIVAL_LINES>(*id));
+        next.iter().for_each(|id| self.prefetch_slot::<SERVICE_LINES>(*id));
         self.prefetch_changes(next.iter().copied());
     }
 

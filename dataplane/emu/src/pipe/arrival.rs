@@ -11,7 +11,7 @@ use crate::stats::DropReason;
 use crate::store::Place;
 use crate::units::Instant;
 
-use super::{AT_ONCE, Cold, LOOK_AFTER, Pipe, Shared};
+use super::{AT_ONCE, Cold, LAG, LOOK_AFTER, Pipe, Shared};
 
 impl Pipe {
     /// A frame of `len` bytes arrives at `at` with `tag`.
@@ -43,8 +43,7 @@ impl Pipe {
     ) {
         debug_assert!(self.plain);
         let waits = self.has_queue();
-        if waits {
-            // From here on the frame in service leaves later than `at`.
+        if waits && !self.may_lag() {
             self.serve_plain_until(shared, at);
         }
         for slot in run {
@@ -52,7 +51,12 @@ impl Pipe {
                 continue;
             };
             self.received.add(len);
-            let fills = u64::from(len) + if waits { self.queued } else { 0 };
+            let mut fills = u64::from(len) + if waits { self.queued } else { 0 };
+            if waits && fills > self.queued_max.min(self.admitted) {
+                // Frames that have left the queue by now do not count.
+                self.serve_plain_until(shared, at);
+                fills = u64::from(len) + self.queued;
+            }
             let is_copied = len <= copy_break;
             let mut frame = match slot {
                 Some(buffer) if is_copied => Frame::Bytes(buffer.bytes()),
@@ -79,6 +83,14 @@ impl Pipe {
         } else if self.look == Instant::MAX && self.queued > u64::from(LOOK_AFTER) {
             self.look_later();
         }
+    }
+
+    /// Whether an arriving frame may find some in the queue of a plain pipe that have left it by then: fates do
+    /// not depend on when the pipe is advanced, and it costs less to let several frames leave at once.
+    #[inline]
+    #[must_use]
+    pub fn may_lag(&self) -> bool {
+        self.shaper.is_constant() && self.fifo.queue_len() <= LAG
     }
 
     /// A copy of a frame arrives before it, if the draw says so.

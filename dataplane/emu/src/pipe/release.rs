@@ -13,9 +13,8 @@ impl Pipe {
     #[inline]
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        let next = match self.fifo.head() {
-            Some(Head::Due(due)) => due,
-            Some(Head::Lost) => Instant::ZERO,
+        let next = match self.fifo.next_due() {
+            Some(due) => due,
             None => self.next_served(),
         };
         let next = next.min(self.look);
@@ -128,10 +127,15 @@ impl Pipe {
         (n, false)
     }
 
-    /// Prefetches for an arriving frame.
+    /// Prefetches for an arriving frame. Returns whether the frame will advance the queue.
     #[inline]
-    pub fn prefetch_tail<B: Buffer>(&self, store: &Store<B>) {
+    pub fn prefetch_tail<B: Buffer>(&self, store: &Store<B>) -> bool {
         self.fifo.prefetch_tail(store);
+        let serves = !self.plain || !self.may_lag();
+        if serves {
+            self.fifo.prefetch_queue(store);
+        }
+        serves
     }
 
     #[inline]

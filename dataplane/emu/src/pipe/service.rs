@@ -179,7 +179,7 @@ impl Pipe {
     /// is far away in memory. Returns the number.
     #[inline]
     pub fn look<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant, most: u32) -> u32 {
-        if self.look > now && self.fifo.head().is_some() || self.in_beam {
+        if self.look > now && self.fifo.next_due().is_some() || self.in_beam {
             return 0;
         }
         let most = most.min(AT_ONCE);

@@ -326,6 +326,13 @@ impl Fifo {
         Some(if self.head_lost { Head::Lost } else { Head::Due(self.due) })
     }
 
+    /// When the record at the head of the delay line is to be removed; [`Instant::ZERO`] if its frame was lost.
+    #[inline]
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        (self.delayed > 0).then_some(self.due)
+    }
+
     /// Frames in the queue and in the delay line.
     #[must_use]
     pub fn held(&self) -> u32 {
@@ -353,6 +360,11 @@ impl Fifo {
     #[inline]
     pub fn prefetch_tail<B: Buffer>(&self, store: &Store<B>) {
         store.prefetch(self.tail);
+    }
+
+    /// Hints the processor that frames will leave the queue.
+    #[inline]
+    pub fn prefetch_queue<B: Buffer>(&self, store: &Store<B>) {
         store.prefetch(self.middle);
     }
 
