@@ -77,6 +77,8 @@ pub struct Wheel {
     free: u32,
     high: [[Vec<(Instant, u32)>; SLOTS]; LEVELS],
     high_occupied: [u64; LEVELS],
+    /// Levels with an occupied slot, a bit for each.
+    occupied_levels: u32,
 }
 
 impl Default for Wheel {
@@ -102,6 +104,7 @@ impl Wheel {
             free: NONE,
             high: std::array::from_fn(|_| std::array::from_fn(|_| Vec::new())),
             high_occupied: [0; LEVELS],
+            occupied_levels: 0,
         }
     }
 
@@ -140,6 +143,7 @@ impl Wheel {
         let slot = (tick >> (self.low_bits + level * SLOT_BITS)) as usize % SLOTS;
         self.high[level as usize][slot].push((deadline, id));
         self.high_occupied[level as usize] |= 1 << slot;
+        self.occupied_levels |= 1 << level;
     }
 
     #[inline]
@@ -184,8 +188,12 @@ impl Wheel {
     }
 
     /// The first occupied slot of the higher levels: its level, index and first tick.
+    #[inline]
     fn first_high(&self) -> Option<(usize, usize, u64)> {
-        let level = self.high_occupied.iter().position(|o| *o != 0)?;
+        if self.occupied_levels == 0 {
+            return None;
+        }
+        let level = self.occupied_levels.trailing_zeros() as usize;
         let shift = self.low_bits + level as u32 * SLOT_BITS;
         let here = (self.now >> shift) as usize;
         // Slots of a level lie in the level's present turn, from here on.
@@ -263,6 +271,9 @@ impl Wheel {
     /// Moves the events of a slot of a higher level to where they belong by now.
     fn come_down(&mut self, level: usize, slot: usize) {
         self.high_occupied[level] &= !(1 << slot);
+        if self.high_occupied[level] == 0 {
+            self.occupied_levels &= !(1 << level);
+        }
         let mut events = std::mem::take(&mut self.high[level][slot]);
         for (deadline, id) in events.drain(..) {
             self.insert(id, deadline);
@@ -284,7 +295,11 @@ impl Bitmap {
 
     fn set(&mut self, mut bit: usize) {
         for words in &mut self.0 {
+            let before = words[bit / 64];
             words[bit / 64] |= 1 << (bit % 64);
+            if before != 0 {
+                return;
+            }
             bit /= 64;
         }
     }

@@ -145,12 +145,16 @@ impl<B: Buffer> Engine<B> {
     }
 
     /// Lets some more pipes take pending changes.
+    #[inline]
     pub(super) fn settle(&mut self) {
-        let (next, target) = match self.settling {
-            Some(s) => s,
-            None if self.oldest == self.version => return,
-            None => (0, self.version),
-        };
+        if self.oldest != self.version {
+            self.settle_some();
+        }
+    }
+
+    #[inline(never)]
+    fn settle_some(&mut self) {
+        let (next, target) = self.settling.unwrap_or((0, self.version));
         let end = self.slots.len() as u32;
         let mut next = next;
         let ahead = next..end.min(next + SETTLED.saturating_sub(self.settled));
