@@ -17,6 +17,7 @@ mod ready;
 mod release;
 mod report;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -104,6 +105,9 @@ pub struct Engine<B = NoBuffer> {
     is_ruled: bool,
     /// As [`Rules::by_address`].
     by_address: bool,
+    /// By the number of a name in the rules ([`Rules::targets`]): its client, or [`UNKNOWN`] until a frame has
+    /// asked for it.
+    targets: Vec<Cell<u32>>,
     /// Epoch of the current plan, in which clients that frames name are believed.
     epoch: u16,
     /// Automatic clients that have not expired.
@@ -181,6 +185,7 @@ impl<B: Buffer> Engine<B> {
             rules: Arc::clone(&plan.rules),
             is_ruled: !plan.rules.is_empty(),
             by_address: plan.rules.by_address(),
+            targets: Vec::with_capacity(room),
             epoch: plan.epoch,
             automatic: 0,
             activity: Vec::with_capacity(room),
@@ -213,6 +218,7 @@ impl<B: Buffer> Engine<B> {
             since,
             start: at,
         });
+        engine.forget_targets();
         engine.wheel.grow(2 * (room + MAX_BEAMS));
         advise_large_pages(&mut engine.slots);
         for key in [ClientKey::Bypass, ClientKey::Default] {

@@ -40,6 +40,8 @@ pub struct Board {
     /// Their targets are names of links.
     rules: Rules,
     numbers: HashMap<ClientName, usize, FixedState>,
+    /// The same by the numbers of names in the rules ([`Rules::targets`]).
+    targets: Vec<usize>,
     /// By link: the worker that has all of its clients. Without one they are spread over all
     /// workers.
     homes: Vec<Option<u16>>,
@@ -53,6 +55,10 @@ impl Board {
     pub fn insert(&mut self, rule: Rule, name: ClientName, link: usize) -> Result<(), RulesError> {
         self.rules.insert(rule, name)?;
         self.numbers.insert(name, link);
+        self.targets.resize(self.rules.targets().len(), MAIN);
+        if let Some(target) = self.rules.target(name) {
+            self.targets[target as usize] = link;
+        }
         Ok(())
     }
 
@@ -103,7 +109,10 @@ impl Board {
         if self.rules.by_address()
             && let Some(address) = plain_v4(frame, direction)
         {
-            return self.number(self.rules.owner_v4(address));
+            let target = self.rules.target_v4(address);
+            return target
+                .and_then(|target| self.targets.get(target as usize))
+                .map_or(MAIN, |link| *link);
         }
         let key = match classify(frame, direction) {
             Class::Runt => return MAIN,

@@ -41,7 +41,7 @@ use crate::units::Direction;
 /// Maximum number of rules, matches included.
 pub const MAX_RULES: usize = matches::MAX_MATCHES;
 
-type Exact<K> = HashMap<K, ClientName, FixedState>;
+type Exact<K, V = ClientName> = HashMap<K, V, FixedState>;
 
 /// The match of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -119,22 +119,46 @@ impl RulesError {
 
 /// Prefixes of one length.
 #[derive(Clone, Debug, PartialEq)]
-struct Level<K: Eq + Hash> {
+struct Level<K: Eq + Hash, V> {
     length: u8,
     mask: K,
-    table: Exact<K>,
+    table: Exact<K, V>,
 }
 
 /// Prefixes of one family, the longest first.
-type Levels<K> = Vec<Level<K>>;
+type Levels<K, V> = Vec<Level<K, V>>;
+
+/// The names that IPv4 prefixes have, each with a number.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Targets {
+    names: Vec<ClientName>,
+    numbers: Exact<ClientName, u32>,
+}
+
+impl Targets {
+    fn number(&mut self, name: ClientName) -> u32 {
+        let Self { names, numbers } = self;
+        *numbers.entry(name).or_insert_with(|| {
+            names.push(name);
+            // There are at most MAX_RULES.
+            names.len() as u32 - 1
+        })
+    }
+
+    fn name(&self, number: u32) -> Option<ClientName> {
+        self.names.get(number as usize).copied()
+    }
+}
 
 /// The rules of a plan; by default none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
     macs: Exact<u64>,
     vlans: Exact<u16>,
-    v4: Levels<u32>,
-    v6: Levels<u128>,
+    v4: Levels<u32, u32>,
+    /// Of the numbers in `v4`.
+    targets: Targets,
+    v6: Levels<u128, ClientName>,
     matches: matches::Table<ClientName>,
     /// Number of all rules.
     len: usize,
@@ -165,7 +189,9 @@ impl Rules {
                 match address {
                     IpAddr::V4(a) => {
                         let mask = mask(length, 32).unwrap_or_default() as u32;
-                        level(&mut self.v4, length, mask).insert(a.to_bits(), name)
+                        let target = self.targets.number(name);
+                        let other = level(&mut self.v4, length, mask).insert(a.to_bits(), target);
+                        other.and_then(|target| self.targets.name(target))
                     }
                     IpAddr::V6(a) => {
                         let mask = mask(length, 128).unwrap_or_default();
@@ -217,7 +243,9 @@ impl Rules {
         };
         let v4 = self.v4.iter().flat_map(|l| l.table.iter().map(|(a, n)| (l.length, *a, n)));
         let v6 = self.v6.iter().flat_map(|l| l.table.iter().map(|(a, n)| (l.length, *a, n)));
-        let v4 = v4.map(|(length, a, name)| (Rule::Prefix(IpAddr::V4(a.into()), length), *name));
+        let v4 = v4.filter_map(|(length, a, target)| {
+            Some((Rule::Prefix(IpAddr::V4(a.into()), length), self.targets.name(*target)?))
+        });
         let v6 = v6.map(|(length, a, name)| (Rule::Prefix(IpAddr::V6(a.into()), length), *name));
         let macs = self.macs.iter().map(|(bits, name)| (mac(*bits), *name));
         let vlans = self.vlans.iter().map(|(id, name)| (Rule::Vlan(*id), *name));
@@ -252,10 +280,22 @@ impl Rules {
         self.macs.is_empty() && self.vlans.is_empty() && self.matches.is_empty()
     }
 
-    /// The client of an IPv4 address, if a prefix names it and it can be that of one host.
+    /// The names that IPv4 prefixes have. Their numbers are places in this list.
+    #[must_use]
+    pub fn targets(&self) -> &[ClientName] {
+        &self.targets.names
+    }
+
+    /// The number of a name, if an IPv4 prefix has it.
+    #[must_use]
+    pub fn target(&self, name: ClientName) -> Option<u32> {
+        self.targets.numbers.get(&name).copied()
+    }
+
+    /// The number of the client of an IPv4 address, if a prefix names it and it can be that of one host.
     #[inline]
     #[must_use]
-    pub fn owner_v4(&self, address: u32) -> Option<ClientName> {
+    pub fn target_v4(&self, address: u32) -> Option<u32> {
         longest(&self.v4, address).filter(|_| is_host_v4(address.into()))
     }
 
@@ -273,7 +313,9 @@ impl Rules {
             return ClientKey::Named(name);
         }
         let named = self.by_link(frame, direction).or_else(|| match key {
-            ClientKey::Ip(IpAddr::V4(a)) => longest(&self.v4, a.to_bits()),
+            ClientKey::Ip(IpAddr::V4(a)) => {
+                longest(&self.v4, a.to_bits()).and_then(|target| self.targets.name(target))
+            }
             ClientKey::Ip(IpAddr::V6(a)) => longest(&self.v6, a.to_bits()),
             _ => None,
         });
@@ -306,7 +348,7 @@ impl Rules {
     }
 }
 
-fn level<K: Eq + Hash>(levels: &mut Levels<K>, length: u8, mask: K) -> &mut Exact<K> {
+fn level<K: Eq + Hash, V>(levels: &mut Levels<K, V>, length: u8, mask: K) -> &mut Exact<K, V> {
     let at = levels.partition_point(|l| l.length > length);
     if levels.get(at).is_none_or(|l| l.length != length) {
         levels.insert(at, Level { length, mask, table: Exact::default() });
@@ -315,7 +357,7 @@ fn level<K: Eq + Hash>(levels: &mut Levels<K>, length: u8, mask: K) -> &mut Exac
 }
 
 #[inline]
-fn longest<K>(levels: &[Level<K>], address: K) -> Option<ClientName>
+fn longest<K, V: Copy>(levels: &[Level<K, V>], address: K) -> Option<V>
 where
     K: Copy + Eq + Hash + std::ops::BitAnd<Output = K>,
 {

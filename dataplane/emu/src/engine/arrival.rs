@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrival: the client of a frame, and the way into its pipe.
 
+use std::cell::Cell;
+
 use crate::classify::{Class, ETHERNET, classify, plain_v4, resolved_client};
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, Hint, Label};
@@ -106,11 +108,33 @@ impl<B: Buffer> Engine<B> {
     #[inline]
     fn client_at(&self, address: u32) -> Option<u32> {
         if self.is_ruled
-            && let Some(name) = self.rules.owner_v4(address)
+            && let Some(target) = self.rules.target_v4(address)
         {
-            return self.index.get_named(name);
+            return match self.targets.get(target as usize).map(Cell::get) {
+                Some(client) if client != UNKNOWN => Some(client),
+                _ => self.client_of(target),
+            };
         }
         self.index.get_v4(address)
+    }
+
+    /// The client of a number in the rules, which is kept for the next frame.
+    #[inline(never)]
+    fn client_of(&self, target: u32) -> Option<u32> {
+        let name = *self.rules.targets().get(target as usize)?;
+        let client = self.index.get_named(name)?;
+        // The names may be more than the clients that there is room for.
+        if let Some(place) = self.targets.get(target as usize) {
+            place.set(client);
+        }
+        Some(client)
+    }
+
+    /// Begins to look for the clients of new rules. Allocates nothing.
+    pub(super) fn forget_targets(&mut self) {
+        let count = self.rules.targets().len().min(self.targets.capacity());
+        self.targets.clear();
+        self.targets.resize(count, Cell::new(UNKNOWN));
     }
 
     #[inline]

@@ -66,6 +66,7 @@ impl<B: Buffer> Engine<B> {
         self.rules = Arc::clone(&plan.rules);
         self.epoch = plan.epoch;
         let regroups = plan.beams.regroups(&before.plan.beams);
+        self.forget_targets();
         self.end_beams(at, &plan.beams, regroups);
         self.changes.push_back(Change { at, plan, kept, restart, epoch, since, start });
         self.version += 1;
