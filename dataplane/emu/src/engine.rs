@@ -84,6 +84,8 @@ struct Slot {
     scheduled: Instant,
     /// Version of the last change that it has taken.
     version: u32,
+    /// Number of the last observer that it has asked.
+    asked: u16,
     /// Whether `later` is known. It is in a line that few frames need.
     has_later: bool,
     pipe: Pipe,
@@ -124,6 +126,8 @@ pub struct Engine<B = NoBuffer> {
     /// The version of the change at the front, and of that at the back.
     oldest: u32,
     version: u32,
+    /// Number of the observer; changes with it.
+    observer: u16,
     /// Next pipe to visit, and the version that it is to reach.
     settling: Option<(u32, u32)>,
     replaced: VecDeque<Plan>,
@@ -196,6 +200,7 @@ impl<B: Buffer> Engine<B> {
             changes: VecDeque::with_capacity(64),
             oldest: 0,
             version: 0,
+            observer: 0,
             settling: None,
             replaced: VecDeque::with_capacity(64),
             settled: 0,
@@ -293,14 +298,17 @@ impl<B: Buffer> Engine<B> {
             let place = (id, id < self.limits.offloaded);
             let pipe = Pipe::new(plan, &origin, self.now, place);
             let version = self.version;
+            // It asks the observer when it is accessed.
+            let unasked = self.observer.wrapping_sub(1);
             match self.slots.get_mut(pipe_id(id, direction) as usize) {
                 // The wheel still knows when to bring it up.
-                Some(Slot { version: taken, client, pipe: place, .. }) => {
-                    (*taken, *client, *place) = (version, key, pipe);
+                Some(Slot { version: taken, asked, client, pipe: place, .. }) => {
+                    (*taken, *asked, *client, *place) = (version, unasked, key, pipe);
                 }
                 None => self.slots.push(Slot {
                     pipe,
                     scheduled: Instant::MAX,
+                    asked: unasked,
                     has_later: false,
                     later: Instant::MAX,
                     version,
@@ -322,6 +330,7 @@ impl<B: Buffer> Engine<B> {
         &mut self,
         observer: Option<Box<dyn Observer>>,
     ) -> Option<Box<dyn Observer>> {
+        self.observer = self.observer.wrapping_add(1);
         std::mem::replace(&mut self.shared.observer, observer)
     }
 }

@@ -49,12 +49,14 @@ pub enum Scope {
     Nothing,
     /// [`Observer::scheduled`] only.
     Schedule,
+    /// All but [`Observer::scheduled`].
+    Frames,
     Everything,
 }
 
 /// Receives the fates of frames. It must not block or allocate.
 pub trait Observer: Debug + Send {
-    /// The reports that it wants of a client's frames of one direction.
+    /// The reports that it wants of a client's frames of one direction. Each pipe asks once.
     fn scope(&self, client: ClientKey, direction: Direction) -> Scope;
 
     /// A frame arrived at `at`. The final `tag` is stored with the frame.

@@ -86,12 +86,12 @@ impl Edge {
 
 impl Observer for Edge {
     fn scope(&self, client: ClientKey, direction: Direction) -> Scope {
-        if self.capture.as_ref().is_some_and(|c| c.sees(client, direction)) {
-            Scope::Everything
-        } else if self.tail.numbers().is_some() {
-            Scope::Schedule
-        } else {
-            Scope::Nothing
+        let captures = self.capture.as_ref().is_some_and(|c| c.sees(client, direction));
+        match (captures, self.tail.numbers().is_some()) {
+            (true, true) => Scope::Everything,
+            (true, false) => Scope::Frames,
+            (false, true) => Scope::Schedule,
+            (false, false) => Scope::Nothing,
         }
     }
 

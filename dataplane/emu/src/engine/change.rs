@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::client::ClientKey;
 use crate::frame::Buffer;
+use crate::observe::Scope;
 use crate::plan::{Kept, Plan};
 use crate::rng::StreamKey;
 use crate::shaper::Origin;
@@ -79,21 +80,32 @@ impl<B: Buffer> Engine<B> {
     /// Precedes every other access to a pipe.
     #[inline]
     pub(super) fn catch_up(&mut self, id: u32) {
-        if self.shared.observer.is_some() {
+        let slot = &self.slots[id as usize];
+        if slot.version != self.version || slot.asked != self.observer {
+            self.catch_up_late(id);
+        }
+    }
+
+    /// As [`Engine::catch_up`], of a pipe that has something to take.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn catch_up_late(&mut self, id: u32) {
+        let slot = &self.slots[id as usize];
+        let is_behind = slot.version != self.version;
+        if slot.asked != self.observer {
             self.look_for_observer(id);
         }
-        if self.slots[id as usize].version != self.version {
+        if is_behind {
             self.take_changes(id);
         }
     }
 
-    #[inline(never)]
     pub(super) fn look_for_observer(&mut self, id: u32) {
-        if let Some(observer) = &self.shared.observer {
-            let slot = &mut self.slots[id as usize];
-            let direction = Direction::BOTH[id as usize % 2];
-            slot.pipe.set_scope(observer.scope(slot.client, direction));
-        }
+        let slot = &mut self.slots[id as usize];
+        slot.asked = self.observer;
+        let direction = Direction::BOTH[id as usize % 2];
+        let observer = self.shared.observer.as_ref();
+        slot.pipe.set_scope(observer.map_or(Scope::Nothing, |o| o.scope(slot.client, direction)));
     }
 
     #[cold]

@@ -159,7 +159,8 @@ impl<B: Buffer> Engine<B> {
             self.look_ahead();
             let Some(id) = self.ready.next() else { break };
             let direction = Direction::BOTH[id as usize % 2];
-            let behind = self.slots[id as usize].version != self.version;
+            let Slot { version, asked, .. } = self.slots[id as usize];
+            let behind = version != self.version;
             if behind && self.settled >= SETTLED {
                 // The pipes after it wait as well: to look for one without a pending change would take long.
                 self.ready.back();
@@ -171,8 +172,8 @@ impl<B: Buffer> Engine<B> {
                 vain += 1;
                 continue;
             }
-            if behind || self.shared.observer.is_some() {
-                self.catch_up(id);
+            if behind || asked != self.observer {
+                self.catch_up_late(id);
             }
             let Self { slots, shared, lateness, ready, wheel, .. } = self;
             let slot = &mut slots[id as usize];

@@ -94,7 +94,8 @@ impl Pipe {
 
     #[inline]
     pub fn set_scope(&mut self, scope: Scope) {
-        let (observed, reports) = (scope == Scope::Everything, scope != Scope::Nothing);
+        let observed = matches!(scope, Scope::Frames | Scope::Everything);
+        let reports = matches!(scope, Scope::Schedule | Scope::Everything);
         if (self.observed, self.reports_schedule) != (observed, reports) {
             (self.observed, self.reports_schedule) = (observed, reports);
             self.look_for_special();
