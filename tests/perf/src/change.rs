@@ -45,6 +45,10 @@ pub struct Pause {
     pub with_noise_us: Spread,
     /// The worst turn of as many turns without a change, noise included, µs.
     pub quiet_with_noise_us: Spread,
+    /// Turns until all clients have taken a change,
+    pub settled_turns: Spread,
+    /// and their processor time, µs.
+    pub settled_us: Spread,
     /// Frames lost otherwise than by the link's outages.
     pub lost: u64,
     /// Whether the accounts add up.
@@ -63,21 +67,32 @@ pub fn measure(bench: &Bench, case: &Case, changes: usize) -> Result<Pause, Erro
     let turns = (1.2 * case.held() / dpdk::RX_BURST as f64) as usize;
     let lost_before = lost(&ours.report().snapshot);
     let (mut quiet, mut worst) = (Vec::new(), Vec::new());
+    let (mut settled_turns, mut settled_us) = (Vec::new(), Vec::new());
     // To and fro.
     let mut least: [_; 2] = Default::default();
     let mut least_quiet: [_; 2] = Default::default();
     for n in 0..changes {
-        let seen = stretches(&mut ours, turns);
+        let seen = stretches(&mut ours, turns, |_| ());
         quiet.push(most(&seen));
         fold(&mut least_quiet[n % 2], &seen);
         let plan = plans[n % 2].clone();
         let change =
             Change { at: ours.now() + AHEAD, plan, generation: n as u64 + 1, restart: false };
         let mut answer = ours.handle.apply(change)?;
-        let seen = stretches(&mut ours, turns);
+        let (mut is_settled, mut needed, mut us) = (false, 0_u32, 0.0);
+        let seen = stretches(&mut ours, turns, |took| {
+            if !is_settled {
+                (needed, us) = (needed + 1, us + took);
+                is_settled = answer.try_recv().is_ok();
+            }
+        });
+        if !is_settled {
+            return Err(Error::Unanswered);
+        }
+        settled_turns.push(f64::from(needed));
+        settled_us.push(us);
         worst.push(most(&seen));
         fold(&mut least[n % 2], &seen);
-        answer.try_recv().map_err(|_| Error::Unanswered)?;
     }
     let snapshot = &ours.report().snapshot;
     Ok(Pause {
@@ -93,6 +108,8 @@ pub fn measure(bench: &Bench, case: &Case, changes: usize) -> Result<Pause, Erro
         quiet_us: least_quiet.iter().map(|l| most(l)).fold(0.0, f64::max),
         with_noise_us: Spread::of(&worst),
         quiet_with_noise_us: Spread::of(&quiet),
+        settled_turns: Spread::of(&settled_turns),
+        settled_us: Spread::of(&settled_us),
         lost: lost(snapshot) - lost_before,
         conserved: snapshot.is_conserved(),
     })
@@ -111,13 +128,15 @@ fn other(case: &Case) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// The worst turn of each stretch, µs of processor time.
-fn stretches(ours: &mut Ours, turns: usize) -> Vec<f64> {
+/// The worst turn of each stretch, µs of processor time; `after` gets that of each turn.
+fn stretches(ours: &mut Ours, turns: usize, mut after: impl FnMut(f64)) -> Vec<f64> {
     let stretch = |_| {
         let turn = |_| {
             let start = cpu::thread_ns();
             ours.turn();
-            (cpu::thread_ns() - start) as f64 / 1e3
+            let took = (cpu::thread_ns() - start) as f64 / 1e3;
+            after(took);
+            took
         };
         (0..STRETCH).map(turn).fold(0.0, f64::max)
     };

@@ -74,6 +74,7 @@ pub fn guarded() -> Vec<Case> {
             delay: Nanos::from_millis(10),
             ..Case::new(Sizes::Fixed(1518), Profile::Viasat2, 0, 1)
         },
+        Case { delay: Nanos::from_millis(1), ..on_links(1) },
         Case { delay: Nanos::from_millis(1), ..on_links(64) },
         Case { ruled: true, ..full(SMALL, 10_000) },
         Case { captured: true, ..smallest },

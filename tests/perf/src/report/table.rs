@@ -123,6 +123,8 @@ fn rest(results: &Results, style: Style) -> String {
             p.worst_us, p.worst_after, p.quiet_us, p.with_noise_us, p.quiet_with_noise_us, p.lost
         );
         row(&mut table, &format!("{}: worst turn of {} changes", p.case, p.changes), [value]);
+        let value = format!("{} turns, {} µs of CPU", p.settled_turns, p.settled_us);
+        row(&mut table, &format!("{}: until all clients have a change", p.case), [value]);
     }
     for (workers, cost) in results.scaling.iter().flat_map(|s| &s.cost_ns) {
         row(&mut table, &format!("{workers} workers, ns of CPU a packet"), [cost.to_string()]);
