@@ -46,6 +46,8 @@ impl Pipe {
     /// Ends a hold at `at`. No frame is due before `due` from then on, so that none overtakes those
     /// that another emulator has.
     pub fn end_hold<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant, due: Instant) {
+        // Frames that have left the queue by now are not concerned.
+        self.serve_until(shared, at);
         self.delay.not_before(due);
         let Some(OnHold { work, .. }) = self.cold.on_hold.take() else { return };
         self.shaper.rest();
