@@ -24,7 +24,7 @@ STUDY ?= sat20
 REPRO_ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup web web-test build demo bench budget repro deb wheel image test soak $(SUITES) lint install clean
+.PHONY: help setup web web-test build demo p4-demo bench budget repro deb wheel image test soak $(SUITES) lint install clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ build: setup web ## Build the programs, optimised, with assertions
 
 demo: build ## Three minutes of a satellite link between two hosts (as root)
 	LINKEMU_BIN=$(TARGET_DIR)/debug $(TARGET_DIR)/debug/demo --out $(OUT)
+
+p4-demo: build ## Two boxes behind a P4 switch as one emulator (as root)
+	LINKEMU_BIN=$(TARGET_DIR)/debug $(TARGET_DIR)/debug/p4-demo
 
 bench: ## What a packet costs, beside the driver alone (BASE=REV BENCH_ARGS=--quick)
 	@scripts/setup.sh bench

@@ -14,6 +14,7 @@ pub mod bench;
 pub mod chi;
 pub mod control;
 pub mod frame;
+pub mod group;
 pub mod law;
 pub mod numbered;
 pub mod shim;

@@ -41,16 +41,25 @@ pub struct Numbered {
     rounds: u32,
     /// For each number, whether the frame is lost.
     pub lost: Vec<bool>,
+    /// Frames that arrived after a later one of the same client.
+    pub overtaken: u64,
+    /// The last number that arrived, by client.
+    last: Vec<Option<usize>>,
 }
 
 impl Numbered {
     /// Frames to or from these clients, in turn.
     pub fn new(hosts: &Testbed, forward: bool, clients: usize) -> anyhow::Result<Self> {
+        let clients = (0..clients).map(|client| hosts.client_address(client)).collect();
+        Self::of(hosts, forward, clients)
+    }
+
+    /// The same for clients with these addresses, which are the hosts' or nobody's.
+    pub fn of(hosts: &Testbed, forward: bool, clients: Vec<Ipv4Addr>) -> anyhow::Result<Self> {
         let open = |host: &Namespace, interface| Wire::open(host, interface);
         let server = open(hosts.server(), SERVER_INTERFACE)?;
         let client = open(hosts.client(), CLIENT_INTERFACE)?;
         let (from, to) = if forward { (server, client) } else { (client, server) };
-        let clients = Vec::from_iter((0..clients).map(|c| hosts.client_address(c)));
         // No host sends ARP requests while frames are counted.
         let mac = |host: &Namespace, interface| {
             let mac = RawSocket::open(host, interface)?.mac;
@@ -64,11 +73,23 @@ impl Numbered {
         let servers = mac(hosts.server(), SERVER_INTERFACE)?;
         known(hosts.client(), SERVER, &servers, CLIENT_INTERFACE)?;
         let clients_mac = mac(hosts.client(), CLIENT_INTERFACE)?;
-        for address in &clients {
-            known(hosts.server(), *address, &clients_mac, SERVER_INTERFACE)?;
+        let own = (0..usize::from(hosts.clients())).map(|client| hosts.client_address(client));
+        for address in own {
+            known(hosts.server(), address, &clients_mac, SERVER_INTERFACE)?;
         }
-        let (sent, came, rounds, lost) = (0, 0, 0, Vec::new());
-        Ok(Self { from, to, forward, clients, sent, came, rounds, lost })
+        let last = vec![None; clients.len()];
+        Ok(Self {
+            from,
+            to,
+            forward,
+            clients,
+            sent: 0,
+            came: 0,
+            rounds: 0,
+            lost: Vec::new(),
+            overtaken: 0,
+            last,
+        })
     }
 
     /// Sends a few more frames, and takes those that arrive meanwhile.
@@ -131,11 +152,15 @@ impl Numbered {
         }
         let at = if self.forward { SOURCE } else { DESTINATION };
         let number = frame.get(at..).and_then(|f| f.first_chunk()).map(|n| u32::from_be_bytes(*n));
-        let lost = number.and_then(|n| self.lost.get_mut(n as usize));
-        match lost {
+        let number = number.map_or(usize::MAX, |number| number as usize);
+        match self.lost.get_mut(number) {
             Some(lost) if *lost => *lost = false,
             _ => anyhow::bail!("a frame came twice, or was never sent: {frame:02x?}"),
         }
+        let client = number % self.clients.len();
+        let last = self.last[client].get_or_insert(number);
+        self.overtaken += u64::from(*last > number);
+        *last = number.max(*last);
         self.came += 1;
         Ok(())
     }

@@ -73,6 +73,7 @@ const TESTS: &[Test] = tests! {
     RealTime Programs accounts::every_frame_is_counted_across_changes,
     RealTime Programs lateness::switch_and_dataplane_agree_on_lateness,
     RealTime Programs path::switch_killed_in_mid_run_resumes_link,
+    RealTime Programs group::two_boxes_are_one_emulator,
 };
 
 /// Tests of the long form alone.

@@ -202,6 +202,11 @@ impl Testbed {
         Ipv4Addr::new(10, 77, 0, host)
     }
 
+    #[must_use]
+    pub fn clients(&self) -> u8 {
+        self.options.clients
+    }
+
     fn client_addresses(&self) -> Vec<Ipv4Addr> {
         (0..usize::from(self.options.clients)).map(|c| self.client_address(c)).collect()
     }
@@ -222,6 +227,12 @@ impl Testbed {
 
     pub fn linkctl(&self) -> Result<Linkctl> {
         Ok(Linkctl::new(&self.binaries()?.linkctl, &self.linkd_socket()))
+    }
+
+    /// The processors of the machine.
+    #[must_use]
+    pub fn cpus(&self) -> &Cpus {
+        &self.cpus
     }
 
     /// Command line of a dataplane with two ports in the emulator's namespace.

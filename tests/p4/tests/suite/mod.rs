@@ -5,6 +5,7 @@ pub mod accounts;
 pub mod boxes;
 pub mod classify;
 pub mod equivalence;
+pub mod group;
 pub mod hosts;
 pub mod lateness;
 pub mod loss;
