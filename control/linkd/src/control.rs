@@ -21,6 +21,7 @@ use crate::certificates::Listed;
 use crate::dataplane::Dataplane;
 use crate::events::Events;
 use crate::given;
+use crate::keeper;
 use crate::leases::{Leases, Now};
 use crate::named::Named;
 use crate::refusal;
@@ -321,6 +322,10 @@ impl Control {
             if let Err(status) = self.match_switch(changing, plan, generation, instance).await {
                 tracing::warn!(why = status.message(), "cannot offload to the switch");
             }
+            // The owners of new clients belong into the switch before their next frames; a silent one
+            // delays nothing.
+            let control = self.clone();
+            tokio::spawn(async move { keeper::meet_clients(&control).await });
         }
         let dp::Plan { profile, seed, .. } = plan.unwrap_or_default();
         pb::ChangeResponse { applied, profile, seed, remarks, repeated }
