@@ -230,6 +230,7 @@ mod tests {
             forward_pipe: Some(pipe.clone()),
             return_pipe: Some(pipe.clone()),
             number: *number,
+            ..Default::default()
         });
         let port = |name: &str| pb::PortStats {
             name: name.into(),

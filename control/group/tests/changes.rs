@@ -42,9 +42,8 @@ async fn change_is_made_by_all_boxes_at_one_instant_of_different_clocks() {
     let instants = instants(&lab);
     assert!(spread(&instants) <= 4 * errors[2] + 10_000, "{instants:?} {errors:?}");
     assert!(instants[0] >= asked_ns + 100_000_000, "{instants:?} {asked_ns}");
-    let offset = |place: usize| boxes[place].clock_offset_ns - boxes[0].clock_offset_ns;
-    assert!(offset(1).abs_diff(5_000_000_000) <= errors[1] + errors[2]);
-    assert!(offset(2).abs_diff(-1_000_000_000) <= errors[1] + errors[2]);
+    // They have one wall clock, whenever each dataplane began.
+    assert!(boxes.iter().all(|it| it.clock_offset_ns.abs() < 500_000_000), "{boxes:?}");
     assert!(boxes.iter().all(|it| it.up && it.current));
 }
 
