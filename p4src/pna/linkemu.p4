@@ -139,6 +139,9 @@ control Write(
     // p4c has no digests for SWX: the port sends it, and here it is for the P4Info.
     @name(".learn_t")
     Digest<learn_t>() learned;
+    // Frames that a port has taken. The port counts them, and here it is for the P4Info.
+    @name(".linkemu.sent")
+    PACKETS_AND_BYTES(bit<9>, SENT_CELLS) sent;
 
     apply {
         packet.emit(h.port);

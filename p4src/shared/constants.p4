@@ -34,6 +34,11 @@ const int TRANSIT_CELLS = 1 << (CLIENT_BITS + 6);
 const int LATENESS_CELLS = 1 << 6;
 // Cells: port ++ reason.
 const int PORT_DROP_CELLS = 1 << 12;
+// Cells of `given`: a port, or from here on the direction of a flood.
+const int GIVEN_FLOODS = 1 << 9;
+const int GIVEN_CELLS = 1 << 10;
+// Cells: port.
+const int SENT_CELLS = 1 << 9;
 
 // EtherTypes.
 const bit<16> TYPE_SHIM = 0x88b5; // IEEE 802, local experimental 1

@@ -165,6 +165,7 @@ struct meta_t {
     bit<1> is_timed;
     bit<9> to_port;
     bit<16> to_group; // 0: only to_port
+    bit<10> given; // cell of `given`
 }
 
 #endif

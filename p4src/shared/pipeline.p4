@@ -8,7 +8,8 @@
 // architecture.
 //
 // An architecture supplies Draw, Chain, Fates and the two kinds of counters. It sets port and
-// arrival time first, and applies drop, to_port, to_group and learn at the end.
+// arrival time first, and applies drop, to_port, to_group and learn at the end. At its egress it counts
+// `sent` by port: what is in `given` and not there was lost between them.
 //
 // Byte counts are those of received frames. From the box they include the shim: 32 bytes more per
 // frame than at the hosts. In `fates` this applies to all but RECEIVED.
@@ -32,6 +33,9 @@ control Linkemu(inout headers_t h, inout meta_t m) {
     // Frames without a client, by port and reason.
     @name(".linkemu.port_drops")
     PACKETS_AND_BYTES(bit<12>, PORT_DROP_CELLS) port_drops;
+    // Frames that the pipeline gives to a port, and to all ports of hosts of a side.
+    @name(".linkemu.given")
+    PACKETS_AND_BYTES(bit<10>, GIVEN_CELLS) given;
     // Transit times, by client, direction and bin.
     @name(".linkemu.transit")
     PACKETS(bit<(CLIENT_BITS + 6)>, TRANSIT_CELLS) transit;
@@ -87,6 +91,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
     @name(".linkemu.to_box")
     action to_box(bit<9> port, bit<CLIENT_BITS> base, bit<16> over) {
         m.to_port = port;
+        m.given = (bit<10>)port;
         m.cell = base;
         m.over = over;
     }
@@ -154,12 +159,14 @@ control Linkemu(inout headers_t h, inout meta_t m) {
     @name(".linkemu.to_host")
     action to_host(bit<9> port) {
         m.to_port = port;
+        m.given = (bit<10>)port;
     }
 
     // Floods to all hosts of the side.
     @name(".linkemu.flood")
     action flood() {
         m.to_group = GROUP_OF_FORWARD + (bit<16>)m.direction;
+        m.given = GIVEN_FLOODS + (bit<10>)m.direction;
     }
 
     // Ports of the hosts.
@@ -290,6 +297,9 @@ control Linkemu(inout headers_t h, inout meta_t m) {
             COUNT_BYTES(port_drops, m.port ++ m.reason, m);
         } else {
             fates.apply(m);
+        }
+        if (m.drop == 0) {
+            COUNT_BYTES(given, m.given, m);
         }
         if (m.is_timed == 1) {
             transit.count(m.cell ++ m.direction ++ m.transit_bin);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pipeline for the Tofino Native Architecture, on Tofino 1. All of it is in ingress. A frame to
-// one port bypasses egress, and egress does not change the copies of a flooded frame. Ticks are
-// nanoseconds.
+// The pipeline for the Tofino Native Architecture, on Tofino 1. All of it is in ingress; egress, behind
+// the traffic manager, only counts. Ticks are nanoseconds.
 
 // A counter is in one stage, which has 48 blocks: `transit` of 4,096 clients would need 65, of
 // 2,048 clients it needs 33.
@@ -52,7 +51,6 @@ control Arrive(
             for_tm.mcast_grp_a = m.to_group;
         } else {
             for_tm.ucast_egress_port = m.to_port;
-            for_tm.bypass_egress = 1;
         }
         for_deparser.digest_type = (bit<3>)m.learn;
     }
@@ -89,7 +87,13 @@ control Leave(
         in egress_intrinsic_metadata_from_parser_t from_parser,
         inout egress_intrinsic_metadata_for_deparser_t for_deparser,
         inout egress_intrinsic_metadata_for_output_port_t for_port) {
-    apply {}
+    // Frames that the traffic manager has given to a port.
+    @name(".linkemu.sent")
+    PACKETS_AND_BYTES(PortId_t, SENT_CELLS) sent;
+
+    apply {
+        sent.count(intrinsic.egress_port);
+    }
 }
 
 control WriteNothing(

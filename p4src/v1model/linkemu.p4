@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pipeline for v1model, for bmv2's simple_switch_grpc. All of it is in ingress. Ticks are
-// microseconds.
+// The pipeline for v1model, for bmv2's simple_switch_grpc. All of it is in ingress; egress, behind the
+// queues, only counts. Ticks are microseconds.
 
 // Counters with a typed index.
 #define V1MODEL_VERSION 20200408
@@ -83,7 +83,13 @@ control Arrive(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {
 }
 
 control Leave(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {
-    apply {}
+    // Frames that have left the queue of a port.
+    @name(".linkemu.sent")
+    PACKETS_AND_BYTES(bit<9>, SENT_CELLS) sent;
+
+    apply {
+        sent.count(s.egress_port);
+    }
 }
 
 control Update(inout headers_t h, inout meta_t m) {

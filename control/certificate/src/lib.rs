@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 use std::fmt;
-use view::{Conservation, Lateness, Memory, Snapshot, Span, Worker, size, time};
+use view::{Conservation, Lateness, Memory, PortLoss, Snapshot, Span, Worker, size, time};
 
 /// Limits of the criteria.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,7 +102,7 @@ pub enum Bound {
 }
 
 /// A figure and its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Criterion {
     pub name: &'static str,
     pub value: u64,
@@ -112,6 +112,9 @@ pub struct Criterion {
     /// Unit of value and limit.
     pub unit: Unit,
     pub holds: bool,
+    /// Ports of the switch at whose egress packets were lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<PortLoss>,
 }
 
 impl Criterion {
@@ -126,10 +129,17 @@ impl Criterion {
     }
 }
 
-/// "emulator_drops 3 packets, at most 0 packets".
+/// "emulator_drops 3 packets, at most 0 packets"; with places "switch_to_hosts 7 packets, at most 0 packets
+/// (lost at the switch's egress: 7 at port 3)".
 impl fmt::Display for Criterion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}, {}", self.name, self.unit.figure(self.value), self.bound())
+        write!(f, "{} {}, {}", self.name, self.unit.figure(self.value), self.bound())?;
+        if !self.places.is_empty() {
+            let place = |of: &PortLoss| format!("{} at port {}", of.packets, of.port);
+            let places: Vec<_> = self.places.iter().map(place).collect();
+            write!(f, " (lost at the switch's egress: {})", places.join(", "))?;
+        }
+        Ok(())
     }
 }
 
@@ -210,12 +220,21 @@ fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Limits) -> 
         at_most("port_faults", span.port_faults, 0, Unit::Faults),
         at_most("unplaced", span.unplaced, 0, Unit::Packets),
     ];
-    if let Some(switch) = span.switch {
+    if let Some(switch) = &span.switch {
         let gaps = u64::from(!switch.is_whole);
+        let at = |to_hosts: bool| {
+            let here = switch.lost_at_egress.iter().filter(|loss| loss.to_hosts == to_hosts);
+            here.copied().collect::<Vec<_>>()
+        };
+        let lost = |name, packets, places| Criterion {
+            places,
+            ..at_most(name, packets, 0, Unit::Packets)
+        };
         criteria.extend([
             at_most("switch_gaps", gaps, 0, Unit::Faults),
-            at_most("switch_to_box", switch.lost_to_box, 0, Unit::Packets),
+            lost("switch_to_box", switch.lost_to_box, at(false)),
             at_most("switch_from_box", switch.lost_from_box, 0, Unit::Packets),
+            lost("switch_to_hosts", switch.lost_to_hosts, at(true)),
             at_most("switch_excess_p99", switch.excess_p99_ns, limits.lateness_p99_ns, Unit::Ns),
             at_most("switch_early", switch.early, 0, Unit::Packets),
         ]);
@@ -243,7 +262,7 @@ fn remarks(span: &Span) -> Vec<String> {
              dataplane has been started anew",
         );
     }
-    if span.switch.is_some_and(|switch| !switch.is_whole) {
+    if span.switch.as_ref().is_some_and(|switch| !switch.is_whole) {
         remarks.push(
             "the P4 switch did not answer during the whole run, or linkd was restarted: frames may have \
              been lost between hosts and box without a count",
@@ -264,11 +283,13 @@ fn remarks(span: &Span) -> Vec<String> {
 }
 
 fn at_most(name: &'static str, value: u64, limit: u64, unit: Unit) -> Criterion {
-    Criterion { name, value, bound: Bound::AtMost, limit, unit, holds: value <= limit }
+    let (bound, holds, places) = (Bound::AtMost, value <= limit, Vec::new());
+    Criterion { name, value, bound, limit, unit, holds, places }
 }
 
 fn at_least(name: &'static str, value: u64, limit: u64, unit: Unit) -> Criterion {
-    Criterion { name, value, bound: Bound::AtLeast, limit, unit, holds: value >= limit }
+    let (bound, holds, places) = (Bound::AtLeast, value >= limit, Vec::new());
+    Criterion { name, value, bound, limit, unit, holds, places }
 }
 
 #[cfg(test)]

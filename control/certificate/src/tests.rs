@@ -87,18 +87,19 @@ fn criterion_beyond_its_limit_fails_alone() {
     assert_eq!(failing(|_, span| span.unplaced = 1), [("unplaced", 1, 0)]);
     let witness = pb::SwitchSpan { is_whole: true, ..Default::default() };
     for (switch, failed) in [
-        (witness, None),
-        (pb::SwitchSpan { is_whole: false, ..witness }, Some(("switch_gaps", 1, 0))),
-        (pb::SwitchSpan { lost_to_box: 3, ..witness }, Some(("switch_to_box", 3, 0))),
-        (pb::SwitchSpan { lost_from_box: 2, ..witness }, Some(("switch_from_box", 2, 0))),
+        (witness.clone(), None),
+        (pb::SwitchSpan { is_whole: false, ..witness.clone() }, Some(("switch_gaps", 1, 0))),
+        (pb::SwitchSpan { lost_to_box: 3, ..witness.clone() }, Some(("switch_to_box", 3, 0))),
+        (pb::SwitchSpan { lost_from_box: 2, ..witness.clone() }, Some(("switch_from_box", 2, 0))),
+        (pb::SwitchSpan { lost_to_hosts: 7, ..witness.clone() }, Some(("switch_to_hosts", 7, 0))),
         (
-            pb::SwitchSpan { excess_p99_ns: 1_000_001, ..witness },
+            pb::SwitchSpan { excess_p99_ns: 1_000_001, ..witness.clone() },
             Some(("switch_excess_p99", 1_000_001, 1_000_000)),
         ),
         (pb::SwitchSpan { early: 1, ..witness }, Some(("switch_early", 1, 0))),
     ] {
         let failed = Vec::from_iter(failed);
-        assert_eq!(failing(|_, span| span.switch = Some(switch)), failed);
+        assert_eq!(failing(|_, span| span.switch = Some(switch.clone())), failed);
     }
     let late = failing(|stats, _| stats.lateness.as_mut().unwrap().p99_ns += 1);
     assert_eq!(late, [("lateness_p99", 1_000_001, 1_000_000)]);
@@ -110,6 +111,34 @@ fn criterion_beyond_its_limit_fails_alone() {
         forward.held = Some(pb::Count { packets: 1, bytes: 0 });
     });
     assert_eq!(off, [("conservation", 1, 0)]);
+}
+
+#[test]
+fn loss_in_the_switch_is_named_with_its_port() {
+    let loss = |port, to_hosts, packets| pb::SwitchPortLoss { port, to_hosts, packets };
+    let switch = pb::SwitchSpan {
+        is_whole: true,
+        lost_to_box: 4,
+        lost_to_hosts: 7,
+        lost_at_egress: vec![loss(0, false, 3), loss(2, true, 5), loss(3, true, 2)],
+        ..Default::default()
+    };
+    let span = pb::Span { switch: Some(switch), ..sound().span.unwrap() };
+    let certificate = judged(pb::Stats { span: Some(span), ..sound() }, &Limits::default());
+    let failed: Vec<_> = certificate.failed().map(ToString::to_string).collect();
+    let expected = [
+        "switch_to_box 4 packets, at most 0 packets (lost at the switch's egress: 3 at port 0)",
+        "switch_to_hosts 7 packets, at most 0 packets (lost at the switch's egress: 5 at port 2, \
+         2 at port 3)",
+    ];
+    assert_eq!(failed, expected);
+    let json = serde_json::to_value(&certificate).unwrap();
+    let of = |name: &str| {
+        let all = json["criteria"].as_array().unwrap().iter();
+        all.clone().find(|criterion| criterion["name"] == name).unwrap().clone()
+    };
+    assert_eq!(of("switch_to_hosts")["places"][1]["port"], 3);
+    assert_eq!(of("switch_from_box").get("places"), None);
 }
 
 #[test]

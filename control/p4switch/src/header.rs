@@ -7,6 +7,10 @@ pub const LENGTH: usize = 32;
 /// header, two tags and an IPv6 header, and a look at the next byte. Shorter frames are padded.
 pub const EXTRACTED: usize = 32 + 14 + 8 + 40 + 1;
 
+/// The counter of frames that each port has taken, packets and bytes by port. The program declares it for
+/// the P4Info, and the ports count it: the pipeline does not know what a port takes.
+pub const SENT: &str = "linkemu.sent";
+
 /// What a port says about a frame that it has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {

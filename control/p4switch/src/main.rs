@@ -7,10 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::mpsc::sync_channel;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{CommandFactory, Parser};
 use dpdk::{Eal, EalOptions, Memory, Mempool, Port, PortConfig, StartedPort, Waiter};
+use interface::Interface;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use p4server::{Device, Server};
@@ -39,6 +41,10 @@ const OVERHEAD: u32 = 512;
 const TABLES: u32 = 192;
 /// Frames that hosts send without jumbo frames, and a shim.
 const MIN_DATA: u32 = 2048;
+/// Ethernet header, bytes.
+const ETHERNET: u32 = 14;
+/// How often the MTUs of the interfaces are read: an interface drops longer frames without a count.
+const LOOK: Duration = Duration::from_secs(1);
 /// Digests that wait for the server.
 const LEARNED: usize = 1024;
 
@@ -108,12 +114,20 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let listener = socket.listen(BACKLOG)?;
+        let mut look = tokio::time::interval(LOOK);
+        let looking = async {
+            loop {
+                look.tick().await;
+                limit_frames(&opened.started);
+            }
+        };
         tracing::info!(listen = %arguments.listen, "ready");
         endpoint::supervisor::ready("serving P4Runtime");
         tokio::select! {
             served = server.serve(listener) => served.context("the service ended"),
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
+            () = looking => Ok(()),
             _ = end => anyhow::bail!("the worker ended by itself: please report this"),
         }
     })?;
@@ -184,6 +198,16 @@ fn open(ports: &[NumberedPort]) -> anyhow::Result<Opened> {
     }
     ensure!(!started.is_empty(), "no port is given: give --port NUMBER=SPEC");
     Ok(Opened { eal, pool, started, queues })
+}
+
+/// Lets the ports refuse frames that are longer than their interfaces take.
+fn limit_frames(ports: &[StartedPort]) {
+    for port in ports {
+        let interface = port.info().iface.as_deref().and_then(Interface::find);
+        if let Some(mtu) = interface.and_then(|interface| interface.mtu().ok()) {
+            port.limit_frames(mtu.saturating_add(ETHERNET));
+        }
+    }
 }
 
 fn waiter(queues: &[(u16, PortQueues)]) -> std::io::Result<Waiter> {

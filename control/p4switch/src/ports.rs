@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use dpdk::{Mbuf, MbufBurst, Mempool, RxQueue, TxQueue};
+use p4runtime::Count;
 use rand_chacha::ChaCha8Rng;
 use rand_core::Rng;
 use swx::Wire;
@@ -42,6 +43,9 @@ pub struct Counts {
 struct Port {
     queues: PortQueues,
     staged: MbufBurst,
+    staged_bytes: u64,
+    /// Frames that the port has taken, since the program was loaded.
+    sent: Count,
 }
 
 /// All ports, and what they need.
@@ -67,7 +71,10 @@ impl Ports {
         random: ChaCha8Rng,
         learned: mpsc::Sender<Learn>,
     ) -> Self {
-        let port = |(number, queues)| (number, Port { queues, staged: MbufBurst::new() });
+        let port = |(number, queues)| {
+            let (staged, staged_bytes, sent) = Default::default();
+            (number, Port { queues, staged, staged_bytes, sent })
+        };
         let now = Instant::now();
         Self {
             ports: ports.into_iter().map(port).collect(),
@@ -148,8 +155,29 @@ impl Ports {
         if port.staged.is_full() {
             flush(port, &mut self.counts);
         }
+        port.staged_bytes += mbuf.len() as u64;
         // The burst has room now.
         let _ = port.staged.push(mbuf);
+    }
+
+    /// Frames that a port has taken since the last [`Self::clear_sent`].
+    #[must_use]
+    pub fn sent(&self, number: u32) -> Count {
+        let port = u16::try_from(number).ok().and_then(|number| self.ports.get(&number));
+        port.map_or_else(Count::default, |port| port.sent)
+    }
+
+    /// Sets a port's count of frames taken. Other ports have none.
+    pub fn set_sent(&mut self, number: u32, count: Count) {
+        if let Some(port) =
+            u16::try_from(number).ok().and_then(|number| self.ports.get_mut(&number))
+        {
+            port.sent = count;
+        }
+    }
+
+    pub fn clear_sent(&mut self) {
+        self.ports.values_mut().for_each(|port| port.sent = Count::default());
     }
 
     fn copies(&mut self, group: u16, mbuf: &Mbuf) {
@@ -187,15 +215,21 @@ impl Wire for Queues {
 
 /// Sends the staged frames of a port; those that it does not take are dropped.
 fn flush(port: &mut Port, counts: &mut Counts) {
+    let mut taken = 0;
     for _ in 0..TRIES {
-        counts.sent += port.queues.tx.burst(&mut port.staged) as u64;
+        taken += port.queues.tx.burst(&mut port.staged) as u64;
         if port.staged.is_empty() {
-            return;
+            break;
         }
         dpdk::pause();
     }
+    let left: usize = (0..port.staged.len()).map(|at| port.staged[at].len()).sum();
+    let bytes = port.staged_bytes.saturating_sub(left as u64);
+    port.sent = port.sent.plus(Count { packets: taken, bytes });
+    counts.sent += taken;
     counts.not_sent += port.staged.len() as u64;
     port.staged.clear();
+    port.staged_bytes = 0;
 }
 
 /// A received frame with the header before it and the padding after it.

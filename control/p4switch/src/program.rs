@@ -3,7 +3,7 @@
 //!
 //! p4c's DPDK back end calls a table, action or counter `linkemu.x` of the program `_linkemu_x`,
 //! `_linkemu_x_0` and so on. Registers of a counter of packets and bytes end with `_packets` and
-//! `_bytes`. Entries of the program itself, which controllers do not see, are in comments at the start
+//! `_bytes`. The counter [`SENT`] is in the ports. Entries of the program itself, which controllers do not see, are in comments at the start
 //! of the specification, where `p4src/compile.sh` writes them:
 //!
 //! ```text
@@ -19,7 +19,8 @@ use p4runtime::entry::Key;
 use p4runtime::info::Kind;
 use p4runtime::{Change, Entry, Match, P4Info};
 
-use crate::worker::{self, Registers};
+use crate::header::SENT;
+use crate::worker::{self, Counter};
 
 /// Reason why a program or a change cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +50,7 @@ struct Table {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     tables: HashMap<String, Table>,
-    counters: HashMap<String, Registers>,
+    counters: HashMap<String, Counter>,
     /// Register arrays of the specification.
     arrays: Vec<String>,
     /// Entries of the program itself, by table of the pipeline.
@@ -115,20 +116,25 @@ impl Program {
                     self.arrays.iter().find(|array| is_called(array, &counter.name, suffix));
                 found.cloned()
             };
+            if counter.name == SENT {
+                self.counters.insert(counter.name.clone(), Counter::Sent);
+                continue;
+            }
             let (packets, bytes) = (array("_packets").or_else(|| array("")), array("_bytes"));
             if packets.is_none() {
                 return Err(unlike(format!("it has no counter `{}`", counter.name)));
             }
-            self.counters.insert(counter.name.clone(), Registers { packets, bytes });
+            let registers = Counter::Registers { packets, bytes };
+            self.counters.insert(counter.name.clone(), registers);
         }
         Ok(self)
     }
 
-    /// Registers of a counter.
+    /// Where a counter is.
     ///
     /// # Errors
     /// [`ProgramError::Unsupported`].
-    pub fn counter(&self, name: &str) -> Result<&Registers, ProgramError> {
+    pub fn counter(&self, name: &str) -> Result<&Counter, ProgramError> {
         let counter = self.counters.get(name);
         counter.ok_or_else(|| ProgramError::Unsupported(format!("there is no counter `{name}`")))
     }
@@ -163,10 +169,10 @@ impl Program {
                 worker::Change::Group { group: port(group)?, ports: None }
             }
             Change::Count { counter, index, count } => {
-                let registers = self.counter(counter)?.clone();
                 let wide = |_| unsupported(format!("cell {index} of `{counter}`"));
                 let index = u32::try_from(*index).map_err(wide)?;
-                worker::Change::Count { registers, index, count: *count }
+                let counter = self.counter(counter)?.clone();
+                worker::Change::Count { counter, index, count: *count }
             }
             Change::Digest { .. } => return Ok(None),
         }))

@@ -89,16 +89,16 @@ impl Target for Switch {
 
     fn counts(&mut self, counter: &str, cells: Range<u64>) -> Result<Vec<Count>, Status> {
         let (program, _) = self.program()?;
-        let registers = program.counter(counter);
-        let registers = registers.map_err(|e| Status::unimplemented(e.to_string()))?.clone();
+        let counter = program.counter(counter);
+        let counter = counter.map_err(|e| Status::unimplemented(e.to_string()))?.clone();
         let cell = |cell| u32::try_from(cell).map_err(|_| Status::out_of_range("no such cell"));
         let (mut next, end) = (cell(cells.start)?, cell(cells.end)?);
         let mut counts = Vec::with_capacity((end - next) as usize);
         while next < end {
             let cells = next..end.min(next + CELLS);
             next = cells.end;
-            let registers = registers.clone();
-            let answered = self.ask(|answer| Request::Counts { registers, cells, answer })?;
+            let counter = counter.clone();
+            let answered = self.ask(|answer| Request::Counts { counter, cells, answer })?;
             counts.extend(answer(&answered, Status::internal)?);
         }
         Ok(counts)

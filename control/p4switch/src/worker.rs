@@ -25,13 +25,13 @@ const EMPTY: u32 = 200;
 /// Longest sleep.
 const SLEEP: Duration = Duration::from_millis(1);
 
-/// Registers of a counter.
+/// Where a counter is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registers {
-    /// Array of packets.
-    pub packets: Option<String>,
-    /// Array of bytes.
-    pub bytes: Option<String>,
+pub enum Counter {
+    /// In arrays of registers of the pipeline: of packets and of bytes.
+    Registers { packets: Option<String>, bytes: Option<String> },
+    /// [`crate::header::SENT`], which the ports count.
+    Sent,
 }
 
 /// A change of the pipeline or of the ports.
@@ -51,7 +51,7 @@ pub enum Change {
         ports: Option<Vec<u16>>,
     },
     Count {
-        registers: Registers,
+        counter: Counter,
         index: u32,
         count: Count,
     },
@@ -74,7 +74,7 @@ pub enum Request {
         answer: Answer<()>,
     },
     Counts {
-        registers: Registers,
+        counter: Counter,
         cells: Range<u32>,
         answer: Answer<Vec<Count>>,
     },
@@ -168,8 +168,8 @@ impl Worker {
             Request::Apply { changes, answer } => {
                 let _ = answer.send(self.apply(changes));
             }
-            Request::Counts { registers, cells, answer } => {
-                let _ = answer.send(self.counts(&registers, cells));
+            Request::Counts { counter, cells, answer } => {
+                let _ = answer.send(self.counts(&counter, cells));
             }
         }
     }
@@ -184,6 +184,7 @@ impl Worker {
         let tables = pipeline.tables().cloned().collect();
         self.pipeline = Some(pipeline);
         self.ports.groups.clear();
+        self.ports.clear_sent();
         Ok(tables)
     }
 
@@ -208,8 +209,10 @@ impl Worker {
                 Change::Group { group, ports: None } => {
                     self.ports.groups.remove(&group);
                 }
-                Change::Count { registers, index, count } => {
-                    let Registers { packets, bytes } = registers;
+                Change::Count { counter: Counter::Sent, index, count } => {
+                    self.ports.set_sent(index, count);
+                }
+                Change::Count { counter: Counter::Registers { packets, bytes }, index, count } => {
                     for (array, value) in [(packets, count.packets), (bytes, count.bytes)] {
                         let set = array.map(|array| pipeline.set_register(&array, index, value));
                         set.transpose().map_err(|e| e.to_string())?;
@@ -220,13 +223,16 @@ impl Worker {
         Ok(())
     }
 
-    fn counts(&mut self, registers: &Registers, cells: Range<u32>) -> Result<Vec<Count>, String> {
+    fn counts(&mut self, counter: &Counter, cells: Range<u32>) -> Result<Vec<Count>, String> {
         let pipeline = self.pipeline.as_mut().ok_or(NO_PROGRAM)?;
+        let Counter::Registers { packets, bytes } = counter else {
+            return Ok(cells.map(|port| self.ports.sent(port)).collect());
+        };
         let mut read = |array: &Option<String>| match array {
             Some(array) => pipeline.registers(array, cells.clone()).map_err(|e| e.to_string()),
             None => Ok(vec![0; cells.len()]),
         };
-        let (packets, bytes) = (read(&registers.packets)?, read(&registers.bytes)?);
+        let (packets, bytes) = (read(packets)?, read(bytes)?);
         let count = |(packets, bytes)| Count { packets, bytes };
         Ok(packets.into_iter().zip(bytes).map(count).collect())
     }

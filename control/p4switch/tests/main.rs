@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 use dpdk::{Eal, EalOptions, Mbuf, Memory, Mempool};
 use p4runtime::{Change, Entry, P4Info};
-use p4switch::header::{Decided, EXTRACTED, LENGTH, Received};
+use p4switch::header::{Decided, EXTRACTED, LENGTH, Received, SENT};
 use p4switch::program::Program;
-use p4switch::worker;
+use p4switch::worker::{self, Counter};
 use swx::{Pipeline, Wire};
 
 #[derive(Debug)]
@@ -88,8 +88,10 @@ impl Bench {
     }
 
     fn count(&mut self, counter: &str, cell: u32) -> u64 {
-        let array = self.program.counter(counter).unwrap().packets.clone().unwrap();
-        self.pipeline.register(&array, cell).unwrap()
+        let Counter::Registers { packets, .. } = self.program.counter(counter).unwrap() else {
+            panic!("{counter} is in the ports");
+        };
+        self.pipeline.register(packets.as_ref().unwrap(), cell).unwrap()
     }
 }
 
@@ -128,6 +130,7 @@ fn all_objects_of_the_p4info_are_in_the_specification() {
     // Without entries, every frame is refused at its port.
     assert_eq!(bench.exchange(&[&[0; 60]]), []);
     assert_eq!(bench.count("linkemu.port_drops", 3 << 3), 1);
+    assert_eq!(bench.program.counter(SENT).unwrap(), &Counter::Sent);
 }
 
 #[test]

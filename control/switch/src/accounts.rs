@@ -8,7 +8,7 @@
 use crate::bins::{Bounds, EARLY};
 use crate::cells::Cells;
 use crate::config::Config;
-use crate::model::{BYPASS, Counts, DEFAULT, Fates, Histogram, MAX_CLIENTS, PortDrops};
+use crate::model::{BYPASS, Counts, DEFAULT, Egress, Fates, Histogram, MAX_CLIENTS, PortDrops};
 use crate::names::{self, BINS, DROP_CELLS, FATE_CELLS};
 use emu::units::{ByDirection, Direction};
 use p4runtime::{Change, Count, Error, Session};
@@ -57,6 +57,18 @@ pub struct Accounts {
     clients: BTreeMap<u16, [Account; 2]>,
     ports: BTreeMap<u16, [Cell; DROP_CELLS as usize]>,
     lateness: [BinCells; 2],
+    egress: BTreeMap<u16, Leaving>,
+    /// Copies for all ports where frames of a direction leave.
+    floods: [Cell; 2],
+}
+
+/// Cells of a port that frames leave at.
+#[derive(Clone, Copy, Debug, Default)]
+struct Leaving {
+    given: Cell,
+    sent: Cell,
+    /// Direction of the frames that leave to hosts; `None` to a box.
+    hosts: Option<Direction>,
 }
 
 /// Index of `delivered` in [`names::FATES`].
@@ -71,6 +83,12 @@ impl Accounts {
         let boxes = config.boxes.iter().flat_map(|ports| [&ports.wan, &ports.client]);
         for port in sides.into_iter().flatten().chain(boxes) {
             accounts.ports.entry(*port).or_default();
+            accounts.egress.entry(*port).or_default();
+        }
+        for direction in Direction::BOTH {
+            for port in config.host_ports.outgoing()[direction] {
+                accounts.egress.entry(*port).or_default().hosts = Some(direction);
+            }
         }
         accounts
     }
@@ -87,6 +105,8 @@ impl Accounts {
         let cells = clients.flat_map(|client| client.fates.iter_mut().chain(&mut client.transit));
         let ports = self.ports.values_mut().flatten();
         let all = cells.chain(ports).chain(self.lateness.iter_mut().flatten());
+        let leaving = self.egress.values_mut().flat_map(|port| [&mut port.given, &mut port.sent]);
+        let all = all.chain(leaving).chain(&mut self.floods);
         all.for_each(Cell::restart);
     }
 
@@ -126,6 +146,7 @@ impl Accounts {
             }
         }
         self.read_ports(session).await?;
+        self.read_egress(session).await?;
         let both = Direction::BOTH.map(|direction| (0, direction));
         let first = |_, direction| names::lateness(direction);
         let late = read(session, names::LATENESS, first, BINS, &both).await?;
@@ -152,6 +173,40 @@ impl Accounts {
         Ok(())
     }
 
+    /// What was given is read first: frames that are not sent were lost, or are on their way.
+    async fn read_egress(&mut self, session: &Session) -> Result<(), Error> {
+        let given = self.given_cells().collect::<Vec<_>>();
+        let given = counts(session, names::GIVEN, &given).await?;
+        let sent = counts(session, names::SENT, &self.sent_cells().collect::<Vec<_>>()).await?;
+        let (given, copies) = given.split_at(self.egress.len().min(given.len()));
+        for (port, (given, sent)) in self.egress.values_mut().zip(given.iter().zip(sent)) {
+            port.given.read(*given);
+            port.sent.read(sent);
+        }
+        update(&mut self.floods, copies);
+        Ok(())
+    }
+
+    /// Cells of [`names::SENT`] that are read.
+    fn sent_cells(&self) -> impl Iterator<Item = u64> {
+        self.egress.keys().copied().map(u64::from)
+    }
+
+    /// Cells of [`names::GIVEN`] that are read: those of ports, then those of both floods.
+    fn given_cells(&self) -> impl Iterator<Item = u64> {
+        self.sent_cells().chain(Direction::BOTH.map(names::flood))
+    }
+
+    fn leaving(&self, port: &Leaving) -> Egress {
+        let copies = port.hosts.and_then(|direction| self.floods.get(direction as usize));
+        let copies = copies.map_or_else(Count::default, Cell::value);
+        Egress {
+            given: port.given.value().plus(copies),
+            sent: port.sent.value(),
+            to_hosts: port.hosts.is_some(),
+        }
+    }
+
     fn places(&self) -> Vec<(u16, Direction)> {
         let numbers = self.clients.keys().copied();
         numbers.flat_map(|number| Direction::BOTH.map(|direction| (number, direction))).collect()
@@ -166,6 +221,7 @@ impl Accounts {
             |accounts: &[Account; 2]| ByDirection(accounts.map(|account| fates(&account.fates)));
         let clients = self.clients.iter().map(|(number, both)| (*number, by_direction(both)));
         let ports = self.ports.iter().map(|(port, cells)| (*port, drops(cells)));
+        let egress = self.egress.iter().map(|(port, cells)| (*port, self.leaving(cells)));
         let transit = |direction: Direction| {
             let accounts = self.clients.values().filter_map(|both| both.get(direction as usize));
             histogram(&Bounds::transit(tick), accounts.map(|account| &account.transit))
@@ -177,6 +233,7 @@ impl Accounts {
             instance,
             clients: clients.collect(),
             ports: ports.collect(),
+            egress: egress.collect(),
             transit: ByDirection(Direction::BOTH.map(transit)),
             lateness: ByDirection(self.lateness.each_ref().map(lateness)),
             early: early.map(|cell| cell.value().packets).sum(),
@@ -184,11 +241,11 @@ impl Accounts {
     }
 }
 
-/// Clears all cells that are not zero. Client numbers of another dataplane belong to other clients.
+/// Clears all cells that are not zero, and those of frames that leave at the ports of `accounts`. Client numbers of another dataplane belong to other clients.
 ///
 /// # Errors
 /// If the switch does not answer or does not allow writes to its counters.
-pub async fn clear(session: &Session) -> Result<(), Error> {
+pub async fn clear(session: &Session, accounts: &Accounts) -> Result<(), Error> {
     let mut clients = BTreeSet::new();
     let fates = names::all_fates(session.info());
     for counter in fates.iter().map(|counter| counter.name.as_str()).chain([names::PORT_DROPS]) {
@@ -206,7 +263,9 @@ pub async fn clear(session: &Session) -> Result<(), Error> {
         let grown = cells.iter().zip(counts).filter(|(_, count)| *count != Count::default());
         zero(session, counter, grown.map(|(cell, _)| *cell)).await?;
     }
-    Ok(())
+    // In this order, frames in between do not seem to be lost.
+    zero(session, names::SENT, accounts.sent_cells()).await?;
+    zero(session, names::GIVEN, accounts.given_cells()).await
 }
 
 async fn zero(

@@ -27,7 +27,7 @@ pub use config::{Config, MAX_BOXES, Program, ProgramError, Sides, Stages, Target
 pub use handle::Switch;
 pub use hosts::Ageing;
 pub use model::{
-    BYPASS, Client, Count, Counts, DEFAULT, Error, Fates, Histogram, Loss, MAX_CLIENTS, Match,
-    News, Offload, Owners, Phase, PortDrops, Status, bucket,
+    BYPASS, Client, Count, Counts, DEFAULT, Egress, Error, Fates, Histogram, Loss, MAX_CLIENTS,
+    Match, News, Offload, Owners, Phase, PortDrops, Status, bucket,
 };
 pub use timing::Timing;

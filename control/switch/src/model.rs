@@ -179,6 +179,18 @@ pub struct PortDrops {
     pub no_box: Count,
 }
 
+/// Frames of one port from the pipeline on. The difference was lost between its decision and the port's
+/// egress, or is on its way there. Of bytes, `given` counts those of the frames as received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Egress {
+    /// Given to this port, copies for all hosts of the side included.
+    pub given: Count,
+    /// Counted at its egress.
+    pub sent: Count,
+    /// The port leads to hosts, and not to a box.
+    pub to_hosts: bool,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Ascending upper bounds in ns. A bound belongs to its bucket.
@@ -201,6 +213,8 @@ pub struct Counts {
     pub clients: BTreeMap<u16, ByDirection<Fates>>,
     /// By port of the switch: configured ports, and others with dropped frames.
     pub ports: BTreeMap<u16, PortDrops>,
+    /// By configured port of the switch.
+    pub egress: BTreeMap<u16, Egress>,
     /// Time from the arrival of a frame from its host until its return from the box, over all
     /// clients.
     pub transit: ByDirection<Histogram>,

@@ -73,7 +73,9 @@ pub const FATES: &str = "linkemu.fates";
 pub const PORT_DROPS: &str = "linkemu.port_drops";
 pub const TRANSIT: &str = "linkemu.transit";
 pub const LATENESS: &str = "linkemu.lateness";
-const COUNTERS: [&str; 4] = [FATES, PORT_DROPS, TRANSIT, LATENESS];
+pub const GIVEN: &str = "linkemu.given";
+pub const SENT: &str = "linkemu.sent";
+const COUNTERS: [&str; 6] = [FATES, PORT_DROPS, TRANSIT, LATENESS, GIVEN, SENT];
 
 /// Cells per client and direction.
 pub const FATE_CELLS: u64 = 8;
@@ -109,6 +111,12 @@ pub fn fates(client: u16, direction: Direction) -> u64 {
 /// First cell of a port in [`PORT_DROPS`].
 pub fn port_drops(port: u16) -> u64 {
     u64::from(port) * DROP_CELLS
+}
+
+/// Cell of the copies to all ports where frames of a direction leave, in [`GIVEN`]. Below are those of
+/// single ports.
+pub fn flood(direction: Direction) -> u64 {
+    512 + bit(direction) as u64
 }
 
 /// First cell of a client's cell and direction in [`TRANSIT`].

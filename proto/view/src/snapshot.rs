@@ -56,13 +56,26 @@ pub struct BoxSpan {
 }
 
 /// A run as seen by the P4 switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct SwitchSpan {
     pub is_whole: bool,
     pub lost_to_box: u64,
     pub lost_from_box: u64,
     pub excess_p99_ns: u64,
     pub early: u64,
+    /// Zero from an older linkd.
+    #[serde(default)]
+    pub lost_to_hosts: u64,
+    #[serde(default)]
+    pub lost_at_egress: Vec<PortLoss>,
+}
+
+/// Frames lost in the switch before the egress of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct PortLoss {
+    pub port: u32,
+    pub to_hosts: bool,
+    pub packets: u64,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -237,8 +250,19 @@ impl From<pb::Span> for Span {
 
 impl From<pb::SwitchSpan> for SwitchSpan {
     fn from(span: pb::SwitchSpan) -> Self {
-        let pb::SwitchSpan { is_whole, lost_to_box, lost_from_box, excess_p99_ns, early } = span;
-        Self { is_whole, lost_to_box, lost_from_box, excess_p99_ns, early }
+        let loss = |loss: pb::SwitchPortLoss| {
+            let pb::SwitchPortLoss { port, to_hosts, packets } = loss;
+            PortLoss { port, to_hosts, packets }
+        };
+        Self {
+            is_whole: span.is_whole,
+            lost_to_box: span.lost_to_box,
+            lost_from_box: span.lost_from_box,
+            excess_p99_ns: span.excess_p99_ns,
+            early: span.early,
+            lost_to_hosts: span.lost_to_hosts,
+            lost_at_egress: span.lost_at_egress.into_iter().map(loss).collect(),
+        }
     }
 }
 

@@ -30,6 +30,7 @@ pub struct Switch {
     pub return_excess_ns: Option<Times>,
     pub early: u64,
     pub gates: Vec<Gate>,
+    pub ports: Vec<SwitchPort>,
 }
 
 /// Where a stage of the link runs, and why there.
@@ -47,6 +48,16 @@ pub struct SwitchCount {
     pub fate: String,
     pub forward: Count,
     pub r#return: Count,
+}
+
+/// Frames that leave at a port of the switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SwitchPort {
+    pub port: u32,
+    /// `hosts` or `box`.
+    pub leads_to: &'static str,
+    pub given: Count,
+    pub sent: Count,
 }
 
 /// Times in buckets with ascending upper bounds; the last one has none.
@@ -87,6 +98,12 @@ impl From<pb::SwitchState> for Switch {
         };
         let gate =
             |gate: pb::Gate| Gate { direction: direction(gate.direction()), client: gate.client };
+        let port = |port: pb::SwitchPort| SwitchPort {
+            port: port.port,
+            leads_to: if port.to_hosts { "hosts" } else { "box" },
+            given: port.given.into(),
+            sent: port.sent.into(),
+        };
         let times = |times: Option<pb::TimeHistogram>| {
             times.map(|t| Times { bounds: t.bounds_ns, counts: t.counts })
         };
@@ -106,6 +123,7 @@ impl From<pb::SwitchState> for Switch {
             return_excess_ns: times(state.return_excess),
             early: state.early,
             gates: state.gates.into_iter().map(gate).collect(),
+            ports: state.ports.into_iter().map(port).collect(),
         }
     }
 }
@@ -146,12 +164,7 @@ impl Switch {
             let of = if gate.client.is_empty() { "all clients" } else { &gate.client };
             let _ = writeln!(text, "closed gate: {of}, {}", gate.direction);
         }
-        let mut counts = Table::new();
-        counts.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-        counts.set_header(["FRAMES", "FORWARD", "RETURN"]);
-        for column in counts.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let mut counts = numbers(["FRAMES", "FORWARD", "RETURN"], 1);
         for SwitchCount { fate, forward, r#return } in &self.counts {
             counts.add_row([
                 fate.clone(),
@@ -160,6 +173,16 @@ impl Switch {
             ]);
         }
         let _ = writeln!(text, "\n{}", counts.trim_fmt());
+        if !self.ports.is_empty() {
+            let mut ports = numbers(["PORT", "TO", "GIVEN", "SENT", "NOT SENT"], 2);
+            for SwitchPort { port, leads_to, given, sent } in &self.ports {
+                let missing = given.packets.saturating_sub(sent.packets);
+                let counts = [given.packets, sent.packets, missing].map(|n| n.to_string());
+                let cells = [port.to_string(), (*leads_to).to_owned()];
+                ports.add_row(cells.into_iter().chain(counts));
+            }
+            let _ = writeln!(text, "\n{}", ports.trim_fmt());
+        }
         for (title, times) in [
             ("forward, from a host to its way back from the box", &self.forward_transit_ns),
             ("return, from a host to its way back from the box", &self.return_transit_ns),
@@ -200,6 +223,17 @@ impl Times {
     }
 }
 
+/// A table with numbers in the columns from `first` on.
+fn numbers<const N: usize>(header: [&str; N], first: usize) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header);
+    for column in table.column_iter_mut().skip(first) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
 /// Where each stage runs, for people: a line each.
 #[must_use]
 pub fn stages(stages: &[Stage]) -> String {
@@ -236,6 +270,22 @@ mod tests {
         assert_eq!(times(&[], &[]).bars(), None);
         assert_eq!(times(&[1], &[0, 0]).bars(), None);
         assert!(times(&[], &[u64::MAX, u64::MAX]).bars().is_some());
+    }
+
+    #[test]
+    fn frames_that_a_port_did_not_send_are_shown() {
+        let count = |packets| Some(pb::Count { packets, bytes: 0 });
+        let port = |port, given, sent| {
+            let (given, sent) = (count(given), count(sent));
+            pb::SwitchPort { port, to_hosts: port > 1, given, sent }
+        };
+        let ports = vec![port(1, 40, 40), port(3, 100, 70)];
+        let text = Switch::from(pb::SwitchState { ports, ..Default::default() }).table();
+        let rows: Vec<Vec<_>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        for row in [["1", "box", "40", "40", "0"], ["3", "hosts", "100", "70", "30"]] {
+            assert!(rows.contains(&row.to_vec()), "{text}");
+        }
     }
 
     #[test]

@@ -62,7 +62,7 @@ const SECOND: Mac = [2, 0, 0, 0, 9, 10];
 pub const SENTINEL_CLIENT: u16 = 2000;
 const LIMIT: Duration = Duration::from_secs(10);
 /// MTU for full frames behind a shim.
-const MTU: &str = "1600";
+pub const MTU: usize = 1600;
 /// The queue of bmv2 towards a port holds 64 frames, and drops without a report.
 const WINDOW: usize = 32;
 
@@ -454,7 +454,7 @@ pub fn pair(namespace: &Namespace, port: u16) -> anyhow::Result<()> {
     for end in [&switch, &test] {
         let offloads = ["tx", "off", "tso", "off", "gso", "off", "gro", "off"];
         namespace.run(&[&["ethtool", "-K", end][..], &offloads].concat())?;
-        namespace.run(&["ip", "link", "set", end, "mtu", MTU, "up"])?;
+        namespace.run(&["ip", "link", "set", end, "mtu", &MTU.to_string(), "up"])?;
     }
     Ok(())
 }

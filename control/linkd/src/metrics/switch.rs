@@ -32,6 +32,20 @@ pub(super) fn encode(e: &mut DescriptorEncoder<'_>, look: &Look) -> fmt::Result 
     });
     Family("switch_frames_total", "Frames by what the P4 switch did with them", Counter)
         .write(e, series)?;
+    let egress = look.counts.egress.iter().flat_map(|(port, egress)| {
+        let to = if egress.to_hosts { "hosts" } else { "box" };
+        [("given", egress.given), ("sent", egress.sent)].map(|(count, value)| {
+            let labels =
+                [("port", port.to_string()), ("to", to.to_owned()), ("count", count.to_owned())];
+            (labels, value.packets as f64)
+        })
+    });
+    let egress: Vec<_> = egress.collect();
+    let series = egress.iter().map(|(labels, value)| {
+        (labels.each_ref().map(|(name, label)| (*name, label.as_str())), *value)
+    });
+    let help = "Frames that the P4 switch's pipeline gave to a port, and that its egress sent";
+    Family("switch_egress_frames_total", help, Counter).write(e, series)?;
     let help = "Time from a frame's arrival at the P4 switch to its way back from the box";
     histograms(e, "switch_transit_seconds", help, &look.counts.transit)?;
     let help = "Time that frames were away from the P4 switch beyond what the emulator meant";

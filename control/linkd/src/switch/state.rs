@@ -2,7 +2,7 @@
 //! The state of the switch as `SwitchState`, and the sums for metrics.
 
 use super::{Look, SHIM_BYTES, Split, StageDecision};
-use ::switch::{Count, Counts, Fates, Histogram, Phase, PortDrops};
+use ::switch::{Count, Counts, Egress, Fates, Histogram, Phase, PortDrops};
 use emu::units::{ByDirection, Direction};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
@@ -107,6 +107,7 @@ pub(crate) fn state(
         return_excess: histogram(return_excess),
         early: counted.early,
         gates,
+        ports: ports(counted),
         ..Default::default()
     };
     let standing = match standing {
@@ -136,6 +137,17 @@ pub(crate) fn state(
         restored_ns: u64::try_from(standing.restored.as_nanos()).unwrap_or(u64::MAX),
         ..state
     }
+}
+
+fn ports(counts: &Counts) -> Vec<pb::SwitchPort> {
+    let count = |Count { packets, bytes }| Some(pb::Count { packets, bytes });
+    let port = |(port, egress): (&u16, &Egress)| pb::SwitchPort {
+        port: (*port).into(),
+        to_hosts: egress.to_hosts,
+        given: count(egress.given),
+        sent: count(egress.sent),
+    };
+    counts.egress.iter().map(port).collect()
 }
 
 fn histogram(of: &Histogram) -> Option<pb::TimeHistogram> {

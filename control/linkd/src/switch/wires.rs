@@ -8,13 +8,16 @@
 use ::switch::{Count, Counts, Fates, Histogram};
 use emu::units::{ByDirection, Direction};
 use proto::linkemu::v1 as pb;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Frames that were lost between switch and box.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Frames that were lost between switch and box, and in the switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Lost {
     to_box: u64,
     from_box: u64,
+    /// Between the decision of the pipeline and the egress, by port.
+    at_egress: BTreeMap<u16, u64>,
 }
 
 /// State at a mark.
@@ -52,7 +55,13 @@ impl Witness {
         let excess = excess(after);
         if let Some(span) = &mut stats.span {
             let mark = self.mark.as_ref().filter(|mark| mark.at_ns == span.since_ns);
-            let base = mark.map_or(Lost::default(), |mark| mark.lost);
+            let base = mark.map_or_else(Lost::default, |mark| mark.lost.clone());
+            let at_egress = self.at_egress(&base, after);
+            let of_side = |to_hosts: bool| {
+                let here = at_egress.iter().filter(|loss| loss.to_hosts == to_hosts);
+                here.map(|loss| loss.packets).sum::<u64>()
+            };
+            let to_box = self.lost.to_box - base.to_box.min(self.lost.to_box);
             let early = mark.map_or(0, |mark| mark.early);
             let bins = mark.map_or(&[][..], |mark| &mark.excess);
             let counts = excess.iter().enumerate();
@@ -64,16 +73,29 @@ impl Witness {
                     // Counts from before a mark that is not known would be those of the run.
                     None => !span.marked && since.is_some() && since == self.first,
                 },
-                lost_to_box: self.lost.to_box - base.to_box.min(self.lost.to_box),
+                // The box does not get what the egress lost.
+                lost_to_box: to_box.max(of_side(false)),
+                lost_to_hosts: of_side(true),
+                lost_at_egress: at_egress,
                 lost_from_box: self.lost.from_box - base.from_box.min(self.lost.from_box),
                 excess_p99_ns: percentile_99(bounds, &counts.collect::<Vec<_>>()),
                 early: after.early.saturating_sub(early),
             });
         }
         if marks {
-            let (at_ns, lost, early) = (stats.time_ns, self.lost, after.early);
+            let (at_ns, lost, early) = (stats.time_ns, self.lost.clone(), after.early);
             self.mark = Some(Mark { at_ns, instant: Instant::now(), lost, early, excess });
         }
+    }
+
+    /// Losses in the switch since `base`, of the ports that have any.
+    fn at_egress(&self, base: &Lost, counts: &Counts) -> Vec<pb::SwitchPortLoss> {
+        let loss = |(port, lost): (&u16, &u64)| {
+            let packets = lost.saturating_sub(base.at_egress.get(port).copied().unwrap_or(0));
+            let to_hosts = counts.egress.get(port).is_some_and(|egress| egress.to_hosts);
+            (packets > 0).then(|| pb::SwitchPortLoss { port: (*port).into(), to_hosts, packets })
+        };
+        self.lost.at_egress.iter().filter_map(loss).collect()
     }
 
     fn compare(&mut self, stats: &pb::Stats, before: &Counts, after: &Counts) {
@@ -100,6 +122,11 @@ impl Witness {
             + sent("wan").saturating_sub(returned(back));
         self.lost.to_box = self.lost.to_box.max(to_box);
         self.lost.from_box = self.lost.from_box.max(from_box);
+        for (port, given) in &before.egress {
+            let sent = after.egress.get(port).map_or(u64::MAX, |egress| egress.sent.packets);
+            let lost = self.lost.at_egress.entry(*port).or_default();
+            *lost = (*lost).max(given.given.packets.saturating_sub(sent));
+        }
     }
 }
 
@@ -132,6 +159,7 @@ fn percentile_99(bounds: &[u64], counts: &[u64]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ::switch::Egress;
     use std::time::Duration;
 
     fn count(packets: u64) -> Count {
@@ -201,6 +229,31 @@ mod tests {
         assert_eq!((quiet.lost_to_box, quiet.lost_from_box), (2, 2));
         let busy = run(&mut witness, stats([120, 0], [0, 120], 0), [&early, &late], false);
         assert_eq!((busy.lost_to_box, busy.lost_from_box), (2, 2));
+    }
+
+    #[test]
+    fn loss_in_the_switch_has_its_port_and_run() {
+        let mut witness = Witness::default();
+        let look = |given: [u64; 3], sent: [u64; 3]| {
+            let port = |at: usize| {
+                let (given, sent) = (count(given[at]), count(sent[at]));
+                (at as u16, Egress { given, sent, to_hosts: at > 0 })
+            };
+            Counts { egress: [port(0), port(1), port(2)].into(), ..Counts::default() }
+        };
+        let none = |since_ns| stats([0; 2], [0; 2], since_ns);
+        let first = look([10, 20, 30], [9, 20, 28]);
+        let found = run(&mut witness, none(0), [&first; 2], true);
+        assert_eq!((found.lost_to_box, found.lost_to_hosts), (1, 2));
+        // Frames that were given after the first reading, and some that were lost.
+        let before = look([10, 50, 60], [9, 44, 58]);
+        let after = look([10, 90, 60], [9, 84, 58]);
+        let found = run(&mut witness, none(10), [&before, &after], false);
+        assert_eq!((found.lost_to_hosts, found.lost_at_egress.len()), (0, 0));
+        let found = run(&mut witness, none(10), [&after; 2], false);
+        let loss = pb::SwitchPortLoss { port: 1, to_hosts: true, packets: 6 };
+        assert_eq!((found.lost_to_box, found.lost_to_hosts), (0, 6));
+        assert_eq!(found.lost_at_egress, [loss]);
     }
 
     #[test]

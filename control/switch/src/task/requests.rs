@@ -144,7 +144,7 @@ impl Task {
     /// Resets the counters of the switch if necessary.
     pub(super) async fn clear(&mut self, session: &Session) -> Result<(), End> {
         if self.uncleared {
-            accounts::clear(session).await?;
+            accounts::clear(session, &self.accounts).await?;
             self.uncleared = false;
         }
         Ok(())

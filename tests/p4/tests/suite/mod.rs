@@ -4,6 +4,7 @@
 pub mod accounts;
 pub mod boxes;
 pub mod classify;
+pub mod egress;
 pub mod equivalence;
 pub mod group;
 pub mod hosts;
