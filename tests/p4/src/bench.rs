@@ -289,6 +289,30 @@ impl Bench {
         Ok(shim)
     }
 
+    /// Sends a frame into a port, and takes none.
+    pub fn send(&self, port: u16, frame: &[u8]) -> anyhow::Result<()> {
+        Ok(self.wire(port)?.send(frame)?)
+    }
+
+    /// Drops all frames that leave, until there are none.
+    pub fn drain(&self) -> anyhow::Result<()> {
+        let mut more = true;
+        while std::mem::take(&mut more) {
+            std::thread::sleep(Duration::from_millis(200));
+            for wire in self.wires.values() {
+                while wire.receive()?.is_some() {
+                    more = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Processor time of the switch since its start.
+    pub fn processor_time(&self) -> anyhow::Result<Duration> {
+        self.switch.processor_time()
+    }
+
     /// The client to which the switch assigns a frame.
     pub fn client_of(&mut self, way: Way, frame: &Frame) -> anyhow::Result<u16> {
         Ok(self.wrapped(way, way.hosts[0], &frame.bytes())?.client)

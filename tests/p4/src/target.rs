@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use smoke::binaries::{Lack, program};
 use smoke::error::{Error, Result, Trying};
 use smoke::namespace::Namespace;
@@ -125,6 +126,18 @@ impl SoftSwitch {
 
     pub fn kill(mut self) -> Result<()> {
         self.process.kill().map(drop)
+    }
+
+    /// Processor time of all its threads since the start.
+    pub fn processor_time(&self) -> anyhow::Result<Duration> {
+        let path = format!("/proc/{}/stat", self.process.pid());
+        let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+        // The second field is the name, in parentheses; user and system time are the 14th and 15th.
+        let fields = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
+        let ticks = fields.into_iter().flatten().skip(11).take(2).map(str::parse::<u64>);
+        let ticks: u64 = ticks.sum::<std::result::Result<_, _>>().context(path)?;
+        // USER_HZ is 100 on all architectures of Linux.
+        Ok(Duration::from_millis(10 * ticks))
     }
 
     pub fn runs(&mut self) -> bool {

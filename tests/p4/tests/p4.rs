@@ -81,6 +81,8 @@ const TESTS: &[Test] = tests! {
 /// Tests of the long form alone.
 const LONG: &[Test] = tests! {
     RealTime Programs equivalence::many_packets_are_lost_alike_with_switch_and_without,
+    Patient Switch speed::frames_per_second_of_processor_time,
+    RealTime Programs speed::tcp_through_switch_and_box,
 };
 
 fn main() -> anyhow::Result<ExitCode> {

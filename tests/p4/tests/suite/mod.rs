@@ -16,6 +16,7 @@ pub mod path;
 pub mod refuse;
 pub mod session;
 pub mod shim;
+pub mod speed;
 
 use p4runtime::Entry;
 use rand_chacha::ChaCha8Rng;
