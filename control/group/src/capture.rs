@@ -25,7 +25,7 @@ impl Group {
     /// # Errors
     /// If clients of several boxes are asked for, another capture runs, or the box refuses.
     pub async fn capture(&self, request: pb::CaptureRequest) -> Result<Chunks, Status> {
-        let generation = self.current()?.applied.generation;
+        let generation = self.applied()?.generation;
         let members = &self.0.members;
         let places: BTreeSet<usize> = match request.clients.is_empty() {
             true => (0..members.len()).collect(),

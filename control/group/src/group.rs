@@ -10,10 +10,15 @@
 //! Before all boxes have answered once, every request is refused: the ports of a box in the switch are
 //! known from its answer alone. Then [`Group::settle`] takes the plan of the boxes, if all agree.
 
+pub mod changes;
+mod moves;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use changes::{Current, History, Tip};
+use moves::Moves;
 use owner::{Controllers, Entry, Journal, Span};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
@@ -21,13 +26,14 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tonic::Status;
 
 use crate::accounts;
-use crate::changes::{Current, History, Tip};
 use crate::clock::{GroupClock, Offset};
 use crate::description::{self, Described, disagreement};
 use crate::file::GroupFile;
 use crate::member::{Member, Reports};
-use crate::moves::Moves;
 use crate::owners::Owners;
+
+/// From one reading of the statistics to the next, to see where a client receives packets.
+const RECALL: Duration = Duration::from_millis(300);
 
 /// The boxes of a group. Clones share them.
 #[derive(Clone)]
@@ -117,6 +123,10 @@ impl Group {
         self.place(&names);
         history.current = first.clone();
         self.0.span.lock().await.changed(first.applied.lossy);
+        for member in &self.0.members {
+            let mut state = member.state();
+            state.has_gap = !state.is_up;
+        }
         self.show(first);
         Ok(())
     }
@@ -160,6 +170,7 @@ impl Group {
             self.0.members.iter().map(|it| it.state().account.now().clone()).collect()
         };
         let before = read();
+        tokio::time::sleep(RECALL).await;
         for member in &self.0.members {
             // Without a second reading the first one decides.
             let _ = member.read(false).await;
@@ -229,6 +240,21 @@ impl Group {
         })
     }
 
+    /// Generation and instant of the current plan.
+    ///
+    /// # Errors
+    /// As [`Group::current`].
+    pub(crate) fn applied(&self) -> Result<pb::Applied, Status> {
+        let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        match current.as_ref().map(|it| it.applied) {
+            Some(applied) => Ok(applied),
+            None => {
+                drop(current);
+                self.current().map(|it| it.applied)
+            }
+        }
+    }
+
     /// The places of boxes that are up.
     pub(crate) fn up(&self) -> Vec<usize> {
         let members = self.0.members.iter();
@@ -248,7 +274,7 @@ impl Group {
     /// # Errors
     /// UNAVAILABLE before all boxes have answered once, and while none is up.
     pub fn describe(&self) -> Result<dp::DescribeResponse, Status> {
-        self.current()?;
+        self.applied()?;
         if self.up().is_empty() {
             let each = self.0.members.iter();
             let each: Vec<_> =
@@ -278,7 +304,7 @@ impl Group {
     /// # Errors
     /// As [`Group::describe`].
     pub async fn stats(&self, mark: bool) -> Result<pb::Stats, Status> {
-        self.current()?;
+        self.applied()?;
         // Held until the end, so that spans and marks are in order.
         let mut span = self.0.span.lock().await;
         let mut reads = tokio::task::JoinSet::new();
@@ -287,18 +313,21 @@ impl Group {
             reads.spawn(async move {
                 let member = &group.0.members[place];
                 let read = member.read(mark).await;
-                if let Err(status) = read {
-                    tracing::warn!(box_ = member.name, "no statistics: {}", member.words(&status));
-                    member.state().has_gap = true;
+                if let Err(status) = &read {
+                    tracing::warn!(box_ = member.name, "no statistics: {}", member.words(status));
                 }
+                read.is_err().then_some(place)
             });
         }
-        reads.join_all().await;
+        let silent: Vec<_> = reads.join_all().await.into_iter().flatten().collect();
+        for place in &silent {
+            self.0.members[*place].state().has_gap = true;
+        }
         let accounts: Vec<_> = self.0.members.iter().map(|it| it.state().account.clone()).collect();
         let names = self.0.members.iter().map(|it| &*it.name);
         let owners = self.owners().clone();
         let mut stats = accounts::sum(names.zip(&accounts), &owners, self.numbers());
-        let applied = self.current()?.applied;
+        let applied = self.applied()?;
         let now_ns = self.0.clock.now_ns();
         stats.time_ns = now_ns;
         stats.utc = Some(self.0.clock.utc(now_ns).into());
@@ -311,7 +340,7 @@ impl Group {
             for member in &self.0.members {
                 let mut state = member.state();
                 state.account.mark();
-                state.has_gap = !state.is_up;
+                state.has_gap = !state.is_up || silent.contains(&member.place);
             }
         }
         Ok(stats)

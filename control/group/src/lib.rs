@@ -15,7 +15,6 @@
 pub mod accounts;
 pub mod arguments;
 pub mod capture;
-pub mod changes;
 pub mod clock;
 pub mod connect;
 pub mod description;
@@ -23,7 +22,6 @@ pub mod file;
 pub mod group;
 mod link;
 pub mod member;
-pub mod moves;
 pub mod owners;
 pub mod service;
 pub mod steering;

@@ -8,8 +8,8 @@ use proto::dataplane::v1 as dp;
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
-use crate::changes::{self, Current, Source};
 use crate::group::Group;
+use crate::group::changes::{self, Current, Source};
 
 impl Link for Group {
     fn now_ns(&self) -> u64 {

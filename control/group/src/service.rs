@@ -12,8 +12,8 @@ use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
 use crate::capture::Chunks;
-use crate::changes::{Current, Made, Source, Terms};
 use crate::group::Group;
+use crate::group::changes::{Current, Made, Source, Terms};
 
 /// Largest request: a profile and clients.
 const REQUEST_BYTES: usize = 64 << 20;
@@ -295,7 +295,7 @@ impl dp::dataplane_server::Dataplane for Service {
         &self,
         _: Request<dp::ListLinksRequest>,
     ) -> Result<Response<dp::ListLinksResponse>, Status> {
-        self.group.current()?;
+        self.group.applied()?;
         let main = pb::NamedLink { name: link_name(MAIN_LINK), ..Default::default() };
         let (links, rules) = (vec![main], Some(pb::LinkRules::default()));
         let instance = self.group.0.instance;

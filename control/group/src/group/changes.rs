@@ -8,11 +8,15 @@
 //! A box that has the current plan gets the change itself. One that has another plan, or was started
 //! anew, gets the whole plan; it never keeps the others from changing.
 
+mod follow;
+mod remarks;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use follow::whole;
 use owner::{Keys, Merged, Request as Keyed, merge, stale_message, subject};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
@@ -22,8 +26,8 @@ use tokio::time::sleep;
 use tonic::{Code, Status};
 
 use crate::clock::Offset;
-use crate::group::{Group, names, same_link};
-use crate::member::{Member, SILENT};
+use crate::group::{Group, names};
+use crate::member::SILENT;
 use crate::steering;
 
 /// From the request to the instant, besides the round trip: a box compiles the plan meanwhile.
@@ -43,9 +47,6 @@ const PLAN_BYTES: usize = 16 << 20;
 /// Attempts to send a change that overtook the one before it, and the time between them.
 const TRIES: u32 = 20;
 const TRY_AGAIN: Duration = Duration::from_millis(2);
-/// Differences of instants and bounds of clocks above this are remarked, beyond the errors.
-const INSTANT_NS: u64 = 1_000;
-const CLOCKS_NS: u64 = 100_000;
 
 /// The current plan.
 #[derive(Clone, Debug, Default)]
@@ -190,7 +191,7 @@ impl Group {
                  one"
             )));
         }
-        self.current()?;
+        self.applied()?;
         let group = self.clone();
         // Spawned in the order of the calls: the runtime has one thread.
         let work = tokio::spawn(async move {
@@ -353,13 +354,6 @@ impl Group {
         }
         let applied = pb::Applied { generation: generation + 1, ..Default::default() };
         Ok((Current { plan, applied, remarks: Vec::new() }, orders, at_ns))
-    }
-
-    /// Whether the random processes of a box run with the seed of a plan.
-    fn has_seed(&self, member: &Member, plan: &dp::Plan) -> bool {
-        let state = member.state();
-        let applied = state.plan.applied.unwrap_or_default();
-        applied.generation > 0 && state.plan.plan.as_ref().is_some_and(|it| it.seed == plan.seed)
     }
 
     /// Sends a change to the boxes and waits for all answers. The others withdraw it if one refuses it
@@ -529,181 +523,6 @@ impl Group {
         let named: std::collections::BTreeSet<_> = plans.flat_map(|it| names(&it.plan)).collect();
         self.owners().retain(|client| named.contains(client));
     }
-
-    /// Remarks on the instants at which the boxes made a change: place, instant, bound of its error.
-    fn of_instants(&self, instants: &[(usize, u64, u64)]) -> Vec<String> {
-        let mut remarks = Vec::new();
-        let first = instants.iter().min_by_key(|it| it.1);
-        let last = instants.iter().max_by_key(|it| it.1);
-        let (Some(first), Some(last)) = (first, last) else { return remarks };
-        let name = |it: &(usize, u64, u64)| &self.0.members[it.0].name;
-        let (apart_ns, errors_ns) = (last.1 - first.1, last.2 + first.2);
-        if apart_ns > errors_ns + INSTANT_NS {
-            remarks.push(format!(
-                "box {} made the change {} after box {}",
-                name(last),
-                micros(apart_ns),
-                name(first)
-            ));
-        }
-        let mut errors: Vec<_> = instants.iter().map(|it| it.2).collect();
-        errors.sort_unstable_by(|a, b| b.cmp(a));
-        let worst_ns: u64 = errors.iter().take(2).sum();
-        if instants.len() > 1 && worst_ns > CLOCKS_NS {
-            remarks.push(format!(
-                "the boxes' clocks are known to {}: they made the change within that time of each \
-                 other",
-                micros(worst_ns)
-            ));
-        }
-        remarks
-    }
-
-    /// The remarks of all boxes: those that all made without a name.
-    fn of_boxes(&self, told: Vec<(usize, Vec<String>)>) -> Vec<String> {
-        let mut remarks: Vec<String> = Vec::new();
-        for (place, own) in &told {
-            for remark in own {
-                let is_common = told.iter().all(|(_, others)| others.contains(remark));
-                let remark = match is_common {
-                    true => remark.clone(),
-                    false => format!("box {}: {remark}", self.0.members[*place].name),
-                };
-                if !remarks.contains(&remark) {
-                    remarks.push(remark);
-                }
-            }
-        }
-        remarks
-    }
-
-    /// Lets the switch do its part of the current plan, at all boxes that have it.
-    ///
-    /// # Errors
-    /// If another generation is current, or a box refuses; then all have the former offload.
-    pub async fn set_offload(
-        &self,
-        offload: Option<dp::Offload>,
-        expected: u64,
-    ) -> Result<(), Status> {
-        self.current()?;
-        let group = self.clone();
-        let work = tokio::spawn(async move {
-            let mut history = group.quiet().await;
-            check_generation(history.current.applied.generation, Some(expected))?;
-            let before = history.current.plan.offload;
-            if let Err(status) = group.offload(&history, offload).await {
-                if let Err(status) = group.offload(&history, before).await {
-                    tracing::warn!("the former offload could not be set again: {status}");
-                }
-                return Err(status);
-            }
-            history.current.plan.offload = offload;
-            group.show(history.current.clone());
-            Ok(())
-        });
-        work.await.unwrap_or_else(|_| Err(Status::internal("the offload ended without a result")))
-    }
-
-    async fn offload(&self, history: &History, offload: Option<dp::Offload>) -> Result<(), Status> {
-        let mut calls = JoinSet::new();
-        for place in self.up() {
-            let Some(tip) = history.tips[place] else { continue };
-            let group = self.clone();
-            calls.spawn(async move {
-                let member = &group.0.members[place];
-                let answer = offload_one(member, offload, tip).await;
-                answer.map_err(|status| match is_refusal(&status) {
-                    true => of_box(&member.name, &status),
-                    false => Status::unavailable(member.words(&status)),
-                })
-            });
-        }
-        let answers = calls.join_all().await;
-        answers.into_iter().collect::<Result<Vec<()>, _>>().map(drop)
-    }
-
-    /// Brings a box that is behind to the current plan, unless changes are pending: the next one does.
-    pub(crate) async fn catch_up(&self, member: &Member) {
-        let place = member.place;
-        let Ok(mut history) = self.0.history.try_lock() else { return };
-        let Ok(Current { plan, applied, .. }) = self.current() else { return };
-        if !history.pending.is_empty() || !member.is_up() {
-            return;
-        }
-        let (instance, generation, has_plan) = {
-            let state = member.state();
-            let has_plan = same_link(&plan, state.plan.plan.as_ref());
-            (state.plan.instance, state.plan.applied.unwrap_or_default().generation, has_plan)
-        };
-        let tip = Tip { instance, generation };
-        if history.tips[place].is_some_and(|it| it == tip) {
-            return;
-        }
-        history.tips[place] = None;
-        // Before the first change the boxes keep what they have.
-        if applied.generation == 0 {
-            history.tips[place] = has_plan.then_some(tip);
-            return;
-        }
-        let request = dp::ApplyRequest {
-            change: Some(whole(&plan, !self.has_seed(member, &plan))),
-            cause: Some(dp::Cause {
-                what: "the plan of the group".to_owned(),
-                kind: pb::EventKind::LinkRestored as i32,
-                ..Default::default()
-            }),
-            lossy: applied.lossy,
-            expected_instance: instance,
-            ..Default::default()
-        };
-        let call = |mut c: crate::connect::Client, request| async move { c.apply(request).await };
-        let told = match member.call(SILENT, request, call).await {
-            Ok(answer) => {
-                let generation = answer.applied.unwrap_or_default().generation;
-                let tip = Tip { instance, generation };
-                match offload_one(member, plan.offload, tip).await {
-                    Ok(()) => {
-                        history.tips[place] = Some(tip);
-                        tracing::info!(box_ = member.name, generation, "has the plan of the group");
-                        String::new()
-                    }
-                    Err(status) => member.words(&status),
-                }
-            }
-            Err(status) => member.words(&status),
-        };
-        let mut state = member.state();
-        state.message = match told.is_empty() {
-            true => String::new(),
-            false => format!("it does not take the plan of the group: {told}"),
-        };
-    }
-}
-
-async fn offload_one(
-    member: &Member,
-    offload: Option<dp::Offload>,
-    tip: Tip,
-) -> Result<(), Status> {
-    let request = dp::SetOffloadRequest {
-        offload,
-        expected_generation: tip.generation,
-        expected_instance: tip.instance,
-    };
-    let call = |mut c: crate::connect::Client, request| async move { c.set_offload(request).await };
-    member.call(SILENT, request, call).await.map(drop)
-}
-
-/// The change that leads from any plan to this one.
-fn whole(plan: &dp::Plan, restart: bool) -> dp::Change {
-    dp::Change {
-        profile: plan.profile.clone(),
-        parts: Vec::new(),
-        seed: Some(plan.seed),
-        clients: Some(plan.clients.clone().unwrap_or_default()),
-        restart,
-    }
 }
 
 fn cause(source: &Source) -> dp::Cause {
@@ -775,8 +594,4 @@ fn of_box(name: &str, status: &Status) -> Status {
 async fn over(change: &mut watch::Receiver<()>) {
     // The end is signalled by dropping the sender.
     while change.changed().await.is_ok() {}
-}
-
-fn micros(ns: u64) -> String {
-    format!("{}.{} µs", ns / 1_000, ns % 1_000 / 100)
 }

@@ -91,7 +91,7 @@ impl Group {
         &self,
         request: dp::BeginMoveRequest,
     ) -> Result<dp::BeginMoveResponse, Status> {
-        self.current()?;
+        self.applied()?;
         let group = self.clone();
         // The hold and the owners change together, even if the caller leaves.
         let work = tokio::spawn(async move { group.begin(request).await });
