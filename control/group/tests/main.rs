@@ -5,4 +5,5 @@
 mod changes;
 mod common;
 mod moves;
+mod real;
 mod stats;
