@@ -3,7 +3,8 @@
 
 use crate::context::{Context, Place};
 use crate::failure::Failure;
-use crate::tls::{self, Fault};
+use crate::tls;
+use ::tls::client::Fault;
 use hyper_util::rt::TokioIo;
 use proto::linkemu::v1::boxes_client::BoxesClient;
 use proto::linkemu::v1::captures_client::CapturesClient;
@@ -77,7 +78,7 @@ impl Connection {
     }
 
     async fn to(place: &Place, token: Option<MetadataValue<Ascii>>) -> Result<Self, Failure> {
-        let (place, fault) = (place.clone(), Fault::default());
+        let (place, fault) = (place.clone(), tls::fault());
         // The name is sent as authority and otherwise unused.
         let endpoint = Endpoint::from_static("http://linkd");
         let connected = match &place.server {

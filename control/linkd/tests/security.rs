@@ -190,7 +190,7 @@ async fn what_does_not_speak_tls_is_refused() {
     let connector = secure.authority.client(Some(&pair));
     let error = tls(&connector, secure.address, "other.lab").await.unwrap_err();
     assert!(error.to_string().contains("not valid for name"), "{error}");
-    secure.refused("does not take linkd's certificate").await;
+    secure.refused("does not take this server's certificate").await;
     // And one that does not believe linkd's authority.
     let error =
         tls(&Authority::named("b").client(Some(&pair)), secure.address, NAME).await.unwrap_err();
