@@ -13,6 +13,7 @@ mod port;
 mod record;
 mod room;
 mod step;
+mod switch;
 
 use crate::context::{Context, Output};
 use crate::doctor::{table, tell};

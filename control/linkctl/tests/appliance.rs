@@ -40,6 +40,49 @@ fn complete_machine_passes() {
 }
 
 #[test]
+fn certificates_for_the_switch_are_checked_here() {
+    let machine = Machine::new();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let made = rcgen::CertificateParams::new(vec!["p4.lab".into()]).unwrap().self_signed(&key);
+    let authority = made.unwrap().pem();
+    machine.write("ca.pem", &authority);
+    let key = key.serialize_pem();
+    let switch = "[workers]\ncores = [2]\n[switch]\ntarget = \"bmv2\"\nbox_wan = 0\nbox_client = 1\n\
+                  wan = [2]\nclient = [3]\naddress = \"https://p4.lab:9559\"\nca = \"/ca.pem\"\n";
+    let least = BOX.replace("[workers]\ncores = [2, 3]\n", switch).replace("numa_node = 0\n", "");
+    let finding = |text: &str| {
+        machine.write("switch.toml", text);
+        let (json, _) = machine.json("check switch.toml --here");
+        let checks = json["checks"].as_array().unwrap().clone();
+        let found = checks.into_iter().find(|check| check["check"] == "switch").unwrap();
+        (found["level"].as_str().unwrap().to_owned(), found["found"].as_str().unwrap().to_owned())
+    };
+    let (level, found) = finding(&least);
+    assert_eq!((&*level, &*found), ("ok", "the certificates for https://p4.lab:9559 can be used"));
+    let (level, found) = finding(&least.replace("/ca.pem", "/none.pem"));
+    assert_eq!(level, "bad");
+    assert!(found.contains("cannot read") && found.contains("none.pem: No such file"), "{found}");
+    let own = least.replace("ca =", "cert = \"/ca.pem\"\nkey = \"/own.key\"\nca =");
+    machine.write("own.key", &key);
+    machine.mode("own.key", 0o644);
+    let (level, found) = finding(&own);
+    assert_eq!(level, "bad");
+    assert!(found.contains("own.key has mode 0644") && found.contains("chmod 600"), "{found}");
+    machine.mode("own.key", 0o600);
+    assert_eq!(finding(&own).0, "ok");
+    machine.write("home/ca.pem", &authority);
+    let (level, found) = finding(&least.replace("/ca.pem", "/home/ca.pem"));
+    assert_eq!((&*level, &*found), ("warning", "/home/ca.pem is in /home"));
+    let (json, code) = machine.json("check switch.toml");
+    assert_eq!((json["bad"].as_u64(), code), (Some(0), 0), "{json}");
+    let half = least.replace("ca =", "key = \"/own.key\"\nca =");
+    machine.write("switch.toml", &half);
+    let (json, code) = machine.json("check switch.toml");
+    assert_eq!(code, 4);
+    assert!(json.to_string().contains("has `key` without `cert`: give both"), "{json}");
+}
+
+#[test]
 fn apply_takes_ports_and_undo_restores_them() {
     let machine = Machine::new();
     machine.set("sys/bus/pci/devices/0000:01:00.1/driver_override", "ixgbe\n");

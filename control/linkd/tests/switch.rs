@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A P4 switch before the dataplane: what linkd has it do, and that nothing needs it.
 
+use crate::common::pki::{Ask, Authority};
 use crate::common::{Lab, rate};
 use fake::declared_switch;
 use p4runtime::{Count, P4Info, Session, Target};
@@ -12,6 +13,8 @@ use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::scenarios_client::ScenariosClient;
 use proto::linkemu::v1::switch_client::SwitchClient;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::Code;
@@ -114,6 +117,40 @@ fn changes(switch: &Fake, table: &str) -> usize {
 
 fn offload(lab: &Lab) -> Option<dp::Offload> {
     lab.fake.state().plan.as_ref().and_then(|plan| plan.offload)
+}
+
+#[tokio::test]
+async fn an_encrypted_switch_is_used_once_its_certificate_is_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (authority, other) = (Authority::named("lab"), Authority::named("other"));
+    let files = authority.files(directory.path(), &authority.sign(&Ask::server()));
+    let config = tls::server::Keys::read(&files).unwrap().config().unwrap();
+    let (_sender, keys) = tokio::sync::watch::channel(Arc::new(config));
+    let switch = Fake::start_with(1, Some(keys)).await.unwrap();
+    let linkd = authority.sign(&Ask::client("linkd", &[]));
+    let at = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        path.display().to_string()
+    };
+    let tls = dp::SwitchTls {
+        ca: at("switch-ca.pem", &other.pem),
+        cert: at("linkd.pem", &linkd.pem),
+        key: at("linkd.key", &linkd.key),
+        server_name: "linkemu.lab".into(),
+    };
+    let ca = tls.ca.clone();
+    let mut lab = Lab::new();
+    let declared = dp::Switch { tls: Some(tls), ..declared_switch(&switch.address()) };
+    declare(&mut lab, Some(declared), 2);
+    let lost = until_event(&lab, pb::EventKind::SwitchLost, 1).await;
+    let words = format!("its certificate is not signed by an authority of {ca}, `ca` of [switch]");
+    assert!(lost[0].message.contains(&words), "{}", lost[0].message);
+    // linkd reads the files for each connection.
+    at("switch-ca.pem", &authority.pem);
+    until_event(&lab, pb::EventKind::SwitchReady, 1).await;
+    assert_eq!(switch.pushes(), 1);
 }
 
 #[tokio::test]
@@ -283,7 +320,7 @@ async fn a_switch_that_restarts_empty_is_given_all_of_it_again() {
 async fn a_switch_that_another_controls_is_told_and_waited_for() {
     let (lab, switch) = ready().await;
     let info = Arc::new(P4Info::decode(p4src::BMV2_P4INFO).unwrap());
-    let target = Target { address: switch.address(), device: 1, election: 9 };
+    let target = Target { address: switch.address(), tls: None, device: 1, election: 9 };
     let other = Session::connect(&target, info).await.unwrap();
     let taken = until_event(&lab, pb::EventKind::SwitchTaken, 1).await;
     assert!(taken[0].message.contains("primary controller"), "{}", taken[0].message);

@@ -7,10 +7,12 @@
 //! another goes into an earlier call of [`Session::write`].
 
 mod change;
+mod channel;
 mod error;
 mod stream;
 
 pub use change::{Change, Count, DigestConfig};
+pub use channel::Tls;
 pub use error::{Error, Failure};
 pub use stream::{Stream, StreamEvent};
 
@@ -25,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 /// Time limit for a connection and for the election result.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -50,6 +52,8 @@ const ENTITIES: usize = 1 << 20;
 pub struct Target {
     /// URL of the P4Runtime service, such as `http://127.0.0.1:9559`.
     pub address: String,
+    /// For an address with `https`.
+    pub tls: Option<Tls>,
     /// P4Runtime device id.
     pub device: u64,
     /// Election id. The controller with the highest one is the primary.
@@ -70,19 +74,23 @@ impl Session {
     /// The session lasts until the stream is dropped.
     ///
     /// # Errors
-    /// If nothing answers, or the switch refuses us because another controller has the same
-    /// election id.
+    /// If nothing answers, a certificate is not valid, or the switch refuses us because another
+    /// controller has the same election id.
     pub async fn connect(target: &Target, info: Arc<P4Info>) -> Result<(Self, Stream), Error> {
-        let address = &target.address;
-        let wrong = |e: tonic::transport::Error| Error::unreachable(address, &e);
-        let endpoint = Endpoint::from_shared(address.clone()).map_err(wrong)?;
-        let endpoint = endpoint.connect_timeout(CONNECT).http2_max_header_list_size(HEADERS);
-        let channel = within("a connection", CONNECT, async {
-            endpoint.connect().await.map_err(|e| Error::unreachable(address, &e))
-        });
-        let client = P4RuntimeClient::new(channel.await?).max_decoding_message_size(MESSAGE);
+        let (channel, fault) = channel::open(target).await?;
+        let client = P4RuntimeClient::new(channel).max_decoding_message_size(MESSAGE);
         let session = Self { client, target: target.clone(), info, patience: PATIENCE };
-        let stream = Stream::open(session.client.clone(), target, CONNECT).await?;
+        let stream = Stream::open(session.client.clone(), target, CONNECT).await;
+        // The switch judges our certificate after the handshake.
+        let refused = |error| match fault.and_then(|fault| fault.words()) {
+            Some(why) => Error::Tls { address: target.address.clone(), why },
+            None if error::is_broken(&error) => {
+                let why = "it ended the connection; if it serves TLS, write https".into();
+                Error::Unreachable { address: target.address.clone(), why }
+            }
+            None => error,
+        };
+        let stream = stream.map_err(refused)?;
         Ok((session, stream))
     }
 

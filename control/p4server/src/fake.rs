@@ -4,6 +4,7 @@
 //! It can restart, hang, refuse, and give invalid answers. It serves until it is dropped.
 
 use crate::device::{Device, Wrong};
+use crate::encrypted::Keys;
 use crate::service::Server;
 use crate::target::Target;
 use p4runtime::{Change, Count, Entry, P4Info};
@@ -50,6 +51,7 @@ impl Target for Memory {
 pub struct Fake {
     server: Server<Memory>,
     address: SocketAddr,
+    scheme: &'static str,
     task: JoinHandle<()>,
 }
 
@@ -66,16 +68,25 @@ impl Fake {
     /// # Errors
     /// If no port is free.
     pub async fn start(number: u64) -> io::Result<Self> {
+        Self::start_with(number, None).await
+    }
+
+    /// As [`Fake::start`], with TLS if there are keys.
+    ///
+    /// # Errors
+    /// If no port is free.
+    pub async fn start_with(number: u64, keys: Option<Keys>) -> io::Result<Self> {
+        let scheme = if keys.is_some() { "https" } else { "http" };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let server = Server::new(Device::new(number, Memory::default()));
-        let serving = server.clone().serve(listener);
+        let serving = server.clone().serve(listener, keys);
         let task = tokio::spawn(async {
             if let Err(error) = serving.await {
                 tracing::error!("the tests' switch ends: {error}");
             }
         });
-        Ok(Self { server, address, task })
+        Ok(Self { server, address, scheme, task })
     }
 
     fn device(&self) -> MutexGuard<'_, Device<Memory>> {
@@ -85,7 +96,7 @@ impl Fake {
     /// As a URL.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     /// Ends all sessions and clears all state.

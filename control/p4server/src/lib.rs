@@ -10,11 +10,13 @@
 //! direct resources, counters, multicast groups, digests. Everything else is refused.
 
 mod device;
+mod encrypted;
 mod fake;
 mod service;
 mod target;
 
 pub use device::{Device, Faults, Wrong};
+pub use encrypted::Keys;
 pub use fake::Fake;
 pub use service::Server;
 pub use target::Target;

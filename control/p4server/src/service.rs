@@ -2,6 +2,7 @@
 //! The P4Runtime calls.
 
 use crate::device::{Device, WAITING, Wrong};
+use crate::encrypted::{self, Keys};
 use crate::target::Target;
 use p4::p4_runtime_server::{P4Runtime, P4RuntimeServer};
 use p4::stream_message_request::Update as Request;
@@ -49,15 +50,21 @@ impl<T: Target> Server<T> {
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves on a listener until it fails.
+    /// Serves on a listener until it fails; with TLS, if there are keys.
     ///
     /// # Errors
     /// From the transport.
-    pub async fn serve(self, listener: TcpListener) -> Result<(), tonic::transport::Error> {
-        tonic::transport::Server::builder()
-            .add_service(P4RuntimeServer::new(self).max_decoding_message_size(LARGEST))
-            .serve_with_incoming(TcpListenerStream::new(listener))
-            .await
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        keys: Option<Keys>,
+    ) -> Result<(), tonic::transport::Error> {
+        let router = tonic::transport::Server::builder()
+            .add_service(P4RuntimeServer::new(self).max_decoding_message_size(LARGEST));
+        match keys {
+            None => router.serve_with_incoming(TcpListenerStream::new(listener)).await,
+            Some(keys) => router.serve_with_incoming(encrypted::accept(listener, keys)).await,
+        }
     }
 
     /// Waits while the switch hangs.

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use clap::{Parser, ValueEnum};
 use dpdk::PortSpec;
+use tls::server::Files;
 
 use crate::worker;
 
@@ -19,6 +20,10 @@ Examples:
   Hosts on two 10 GbE ports bound to vfio-pci, and the worker on core 2:
     linkd-p4switch --port 0=net_af_packet,iface=box0 --port 1=net_af_packet,iface=box1 \\
                    --port 2=0000:01:00.0 --port 3=0000:01:00.1 --core 2
+
+  For a linkd on another machine, with TLS:
+    linkd-p4switch --listen 0.0.0.0:9559 --tls-cert /etc/linkemu/p4.lab.pem \\
+                   --tls-key /etc/linkemu/p4.lab.key --tls-client-ca /etc/linkemu/ca.pem --port ...
 
 The switch starts without a program and drops all frames. linkd loads it, if the box file has
 `[switch] target = \"swx\"`.
@@ -36,10 +41,28 @@ pub struct Arguments {
     #[arg(long = "port", value_name = "NUMBER=SPEC", required_unless_present = "manual")]
     pub ports: Vec<NumberedPort>,
 
-    /// Serve P4Runtime at this address, without encryption: use loopback, or a network for
-    /// management.
+    /// Serve P4Runtime at this address. An address that is not loopback needs `--tls-cert`,
+    /// `--tls-key` and `--tls-client-ca`.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9559")]
     pub listen: SocketAddr,
+
+    /// Certificate of the switch, in PEM: serve with TLS 1.3. SIGHUP reads the three files again.
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_client_ca"])]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Its key, in PEM. Others than its owner and group must not be able to read it.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Certificates of the authorities that sign controllers' certificates, in PEM. A controller
+    /// without such a certificate is refused.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// Serve without encryption at an address that is not loopback: everybody who reaches it
+    /// controls the switch.
+    #[arg(long, conflicts_with = "tls_cert")]
+    pub listen_insecure: bool,
 
     /// Device id in P4Runtime.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -61,6 +84,32 @@ pub struct Arguments {
     /// Write the man page and the completion scripts into this directory, and end.
     #[arg(long, value_name = "DIR", hide = true, exclusive = true)]
     pub manual: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// The files for TLS, if it is wanted.
+    #[must_use]
+    pub fn tls(&self) -> Option<Files> {
+        let (cert, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        Some(Files { cert, key, client_ca: self.tls_client_ca.clone()?, client_crl: Vec::new() })
+    }
+
+    /// Refuses an open address without encryption.
+    ///
+    /// # Errors
+    /// What to do, in words.
+    pub fn check_listen(&self) -> Result<(), String> {
+        let open = !self.listen.ip().to_canonical().is_loopback();
+        if open && self.tls_cert.is_none() && !self.listen_insecure {
+            return Err(format!(
+                "--listen {} is not loopback, and everybody who reaches it could control the \
+                 switch: give --tls-cert, --tls-key and --tls-client-ca (linkctl pki), or \
+                 --listen-insecure in a network of its own",
+                self.listen
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// `--idle`.
@@ -114,6 +163,35 @@ mod tests {
         for wrong in ["net_null0", "511=net_null0", "x=net_null0", "1=", "-1=net_null0"] {
             assert!(wrong.parse::<NumberedPort>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn open_address_needs_tls_or_a_word() {
+        let with = |words: &str| {
+            let line = format!("linkd-p4switch --port 0=net_null0 {words}");
+            Arguments::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())
+        };
+        let tls = "--tls-cert a.pem --tls-key a.key --tls-client-ca ca.pem";
+        for good in [
+            String::new(),
+            "--listen [::1]:1".into(),
+            "--listen [::ffff:127.0.0.1]:1".into(),
+            "--listen 0.0.0.0:1 --listen-insecure".into(),
+            format!("--listen [::]:1 {tls}"),
+        ] {
+            assert_eq!(with(&good).unwrap().check_listen(), Ok(()), "{good}");
+        }
+        for open in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[::ffff:10.0.0.1]:1"] {
+            let error = with(&format!("--listen {open}")).unwrap().check_listen().unwrap_err();
+            assert!(error.contains("is not loopback") && error.contains("--tls-cert"), "{error}");
+        }
+        assert!(with(tls).unwrap().tls().is_some());
+        for partly in
+            ["--tls-cert a", "--tls-key a", "--tls-client-ca a", "--tls-cert a --tls-key b"]
+        {
+            assert!(with(partly).unwrap_err().contains("required"), "{partly}");
+        }
+        assert!(with(&format!("{tls} --listen-insecure")).unwrap_err().contains("cannot be used"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
@@ -23,9 +24,11 @@ use p4switch::target::Switch;
 use p4switch::worker::Worker;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
+use rustls::ServerConfig;
+use tls::server::{Files, Keys};
 use tokio::net::TcpSocket;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Controllers that wait to be accepted.
 const BACKLOG: u32 = 64;
@@ -64,6 +67,10 @@ fn main() -> ExitCode {
         eprintln!("error: port {} is given twice", twice.number);
         return ExitCode::from(2);
     }
+    if let Err(error) = arguments.check_listen() {
+        eprintln!("error: {error}");
+        return ExitCode::from(2);
+    }
     let filter = tracing_subscriber::EnvFilter::new(&arguments.log);
     endpoint::log::to_stderr(filter);
     match run(&arguments) {
@@ -82,6 +89,14 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // the ports are open.
     let socket = bind(arguments.listen)
         .with_context(|| format!("cannot listen at {}: give another --listen", arguments.listen))?;
+    let files = arguments.tls();
+    let (renewed, keys) = match &files {
+        Some(files) => {
+            let (renewed, keys) = watch::channel(Arc::new(Keys::read(files)?.config()?));
+            (Some(renewed), Some(keys))
+        }
+        None => (None, None),
+    };
     let opened = open(&arguments.ports)?;
     let (bell, rung) = UnixStream::pair().context("cannot make a pair of sockets")?;
     bell.set_nonblocking(true)?;
@@ -113,6 +128,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
         let listener = socket.listen(BACKLOG)?;
         let mut look = tokio::time::interval(LOOK);
         let looking = async {
@@ -124,7 +140,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         tracing::info!(listen = %arguments.listen, "ready");
         endpoint::supervisor::ready("serving P4Runtime");
         tokio::select! {
-            served = server.serve(listener) => served.context("the service ended"),
+            served = server.serve(listener, keys) => served.context("the service ended"),
+            () = renew(&mut hangup, files.zip(renewed)) => Ok(()),
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
             () = looking => Ok(()),
@@ -137,6 +154,20 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let counts = worker.join().map_err(|_| anyhow::anyhow!("the worker panicked"))??;
     report(&opened.started, counts);
     Ok(())
+}
+
+/// Reads the certificates again on each SIGHUP. If they are not valid, the current ones stay.
+async fn renew(hangup: &mut Signal, renewed: Option<(Files, watch::Sender<Arc<ServerConfig>>)>) {
+    while hangup.recv().await.is_some() {
+        let Some((files, renewed)) = &renewed else { continue };
+        match Keys::read(files).and_then(|keys| keys.config()) {
+            Ok(config) => {
+                renewed.send_replace(Arc::new(config));
+                tracing::info!("the certificates were read again");
+            }
+            Err(error) => tracing::error!(%error, "the certificates stay as they were"),
+        }
+    }
 }
 
 fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {

@@ -2,6 +2,7 @@
 //! Configuration of a switch, from the box file, and its P4 program.
 
 use emu::units::ByDirection;
+use p4runtime::Tls;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fs::File;
@@ -25,6 +26,8 @@ const P4INFO: &str = "linkemu.p4info.bin";
 pub struct Config {
     /// URL of the P4Runtime service, such as `http://127.0.0.1:9559`.
     pub address: String,
+    /// For an address with `https`.
+    pub tls: Option<Tls>,
     /// P4Runtime device id.
     pub device: u64,
     /// linkd's election id.

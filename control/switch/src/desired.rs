@@ -275,6 +275,7 @@ mod tests {
     fn config() -> Config {
         Config {
             address: String::new(),
+            tls: None,
             device: 1,
             election: 1,
             target: Target::Bmv2,

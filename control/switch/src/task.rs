@@ -123,6 +123,7 @@ impl Task {
     async fn sessions(&mut self) {
         let target = Target {
             address: self.config.address.clone(),
+            tls: self.config.tls.clone(),
             device: self.config.device,
             election: self.config.election,
         };

@@ -4,7 +4,7 @@
 //! The dataplane never talks to it. It takes and gives shims ([`shim`]) because there is
 //! one, and tells linkd, which controls it, where it is and what it may do.
 
-use boxfile::{Stage, Switch, Target};
+use boxfile::{Stage, Switch, SwitchTls as Tls, Target};
 use proto::dataplane::v1 as pb;
 use shim::{Numbers, Tick};
 
@@ -41,6 +41,12 @@ fn numbers_of(target: pb::SwitchTarget, boxes: u32, workers: usize) -> Numbers {
     Numbers::of_first(tick(target), workers).shared_by(boxes)
 }
 
+fn tls(tls: &Tls) -> pb::SwitchTls {
+    let Tls { ca, own, server_name } = tls;
+    let (cert, key) = own.clone().unwrap_or_default();
+    pb::SwitchTls { ca: ca.clone(), cert, key, server_name: server_name.clone() }
+}
+
 /// A switch as `Describe` says it.
 #[must_use]
 pub fn describe(switch: &Switch) -> pb::Switch {
@@ -59,6 +65,7 @@ pub fn describe(switch: &Switch) -> pb::Switch {
         marks: may(Stage::Marking),
         program: switch.program.clone(),
         sharing: switch.boxes,
+        tls: switch.tls.as_ref().map(tls),
     }
 }
 
@@ -69,13 +76,14 @@ mod tests {
 
     #[test]
     fn switch_is_described() {
-        let text = "target = \"tofino\"\naddress = \"http://[::1]:50051\"\ndevice = 0\n\
+        let text = "target = \"tofino\"\naddress = \"https://[::1]:50051\"\ndevice = 0\n\
+                    ca = \"/a/ca.pem\"\ncert = \"/a/p4.pem\"\nkey = \"/a/p4.key\"\n\
                     election = 7\nboxes = 3\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\n\
                     stages = [\"loss\"]\nprogram = \"/usr/share/linkemu\"";
         let file: SwitchFile = toml::from_str(text).unwrap();
         let switch = Switch::new(&file).unwrap();
         let expected = pb::Switch {
-            address: "http://[::1]:50051".into(),
+            address: "https://[::1]:50051".into(),
             device: 0,
             target: pb::SwitchTarget::Tofino.into(),
             election: 7,
@@ -87,6 +95,12 @@ mod tests {
             marks: false,
             program: "/usr/share/linkemu".into(),
             sharing: 3,
+            tls: Some(pb::SwitchTls {
+                ca: "/a/ca.pem".into(),
+                cert: "/a/p4.pem".into(),
+                key: "/a/p4.key".into(),
+                server_name: String::new(),
+            }),
         };
         assert_eq!(describe(&switch), expected);
         let four = Numbers::of_first(Tick::Nanosecond, 4).shared_by(3);

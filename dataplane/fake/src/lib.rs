@@ -43,6 +43,7 @@ pub fn declared_switch(address: &str) -> dp::Switch {
         marks: true,
         program: String::new(),
         sharing: 1,
+        tls: None,
     }
 }
 

@@ -5,7 +5,7 @@
 //! the configuration to linkd, which controls the switch.
 
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::Uri;
 use serde::Deserialize;
@@ -23,6 +23,10 @@ pub(crate) const KEYS: &[&str] = &[
     "client",
     "stages",
     "program",
+    "ca",
+    "cert",
+    "key",
+    "server_name",
 ];
 /// Highest port number: the program has nine bits for it, and in bmv2 all ones mean that a frame is
 /// dropped.
@@ -74,6 +78,14 @@ pub struct SwitchFile {
     pub client: Option<Vec<u64>>,
     pub stages: Option<Vec<Stage>>,
     pub program: Option<PathBuf>,
+    /// Authorities that sign the switch's certificate, in PEM; for `https`.
+    pub ca: Option<PathBuf>,
+    /// linkd's certificate, in PEM, if the switch asks for one.
+    pub cert: Option<PathBuf>,
+    /// Its key, in PEM.
+    pub key: Option<PathBuf>,
+    /// The name in the switch's certificate, if it is not the host of `address`.
+    pub server_name: Option<String>,
 }
 
 /// A switch with all defaults applied.
@@ -96,6 +108,18 @@ pub struct Switch {
     pub stages: Vec<Stage>,
     /// Directory of another program; empty for linkemu's own.
     pub program: String,
+    /// For an address with `https`.
+    pub tls: Option<SwitchTls>,
+}
+
+/// Files for TLS with the switch, with whole paths. linkd reads them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchTls {
+    pub ca: String,
+    /// linkd's certificate and its key.
+    pub own: Option<(String, String)>,
+    /// Empty: the host of the address.
+    pub server_name: String,
 }
 
 /// Without `stages`. The others are opt-in: the switch draws their random numbers, so that the same
@@ -120,8 +144,8 @@ pub enum SwitchError {
     )]
     Twice { port: u32, first: &'static str, second: &'static str },
     #[error(
-        "switch.address in the box's file is `{0}`: it has to be like `{ADDRESS}`, with http, a \
-         host and a port"
+        "switch.address in the box's file is `{0}`: it has to be like `{ADDRESS}`, with http or \
+         https, a host and a port"
     )]
     Address(String),
     #[error(
@@ -141,6 +165,29 @@ pub enum SwitchError {
          the program and `linkemu.p4info.bin` from", .0.display()
     )]
     ProgramFile(PathBuf),
+    #[error(
+        "switch.address in the box's file is `{0}`, and there is no `ca`: give the authority that \
+         signs the switch's certificate, such as \"/etc/linkemu/ca.pem\" (linkctl pki ca)"
+    )]
+    NoAuthority(String),
+    /// A key for TLS without TLS.
+    #[error(
+        "switch.{key} in the box's file is for TLS, and switch.address is `{address}`: write \
+         https, or leave `{key}` out"
+    )]
+    NoTls { key: &'static str, address: String },
+    #[error("[switch] in the box's file has `{has}` without `{lacks}`: give both, or neither")]
+    Half { has: &'static str, lacks: &'static str },
+    #[error(
+        "switch.{key} in the box's file is `{}`: linkd reads it, from another directory; give the \
+         whole path, from /", path.display()
+    )]
+    Relative { key: &'static str, path: PathBuf },
+    #[error(
+        "switch.server_name in the box's file is `{0}`: it has to be a name, such as p4.lab, or an \
+         address, as in the switch's certificate"
+    )]
+    ServerName(String),
 }
 
 impl Switch {
@@ -197,6 +244,7 @@ impl Switch {
             }
             program => program.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
         };
+        let tls = tls(file, address)?;
         Ok(Self {
             address: address.to_owned(),
             device: file.device.unwrap_or(1),
@@ -208,6 +256,7 @@ impl Switch {
             client,
             stages: file.stages.clone().unwrap_or_else(|| DEFAULT_STAGES.to_vec()),
             program,
+            tls,
         })
     }
 }
@@ -215,8 +264,48 @@ impl Switch {
 fn is_address(text: &str) -> bool {
     text.parse::<Uri>().is_ok_and(|uri| {
         let host = uri.host().is_some_and(|host| !host.is_empty());
-        uri.scheme_str() == Some("http") && host && uri.port().is_some()
+        matches!(uri.scheme_str(), Some("http" | "https")) && host && uri.port().is_some()
     })
+}
+
+fn is_https(address: &str) -> bool {
+    address.parse::<Uri>().is_ok_and(|uri| uri.scheme_str() == Some("https"))
+}
+
+/// Files for TLS, if the address is one with `https`.
+fn tls(file: &SwitchFile, address: &str) -> Result<Option<SwitchTls>, SwitchError> {
+    let SwitchFile { ca, cert, key, server_name, .. } = file;
+    let given = [
+        ("ca", ca.is_some()),
+        ("cert", cert.is_some()),
+        ("key", key.is_some()),
+        ("server_name", server_name.is_some()),
+    ];
+    if !is_https(address) {
+        return match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((key, _)) => Err(SwitchError::NoTls { key, address: address.to_owned() }),
+            None => Ok(None),
+        };
+    }
+    let whole = |key: &'static str, path: &Path| {
+        if !path.is_absolute() {
+            return Err(SwitchError::Relative { key, path: path.to_owned() });
+        }
+        Ok(path.display().to_string())
+    };
+    let ca = ca.as_ref().ok_or_else(|| SwitchError::NoAuthority(address.to_owned()))?;
+    let own = match (cert, key) {
+        (Some(cert), Some(key)) => Some((whole("cert", cert)?, whole("key", key)?)),
+        (None, None) => None,
+        (Some(_), None) => return Err(SwitchError::Half { has: "cert", lacks: "key" }),
+        (None, Some(_)) => return Err(SwitchError::Half { has: "key", lacks: "cert" }),
+    };
+    let server_name = server_name.clone().unwrap_or_default();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '_');
+    if file.server_name.is_some() && (server_name.is_empty() || !server_name.chars().all(is_name)) {
+        return Err(SwitchError::ServerName(server_name));
+    }
+    Ok(Some(SwitchTls { ca: whole("ca", ca)?, own, server_name }))
 }
 
 #[cfg(test)]
@@ -243,6 +332,7 @@ mod tests {
             client: vec![3],
             stages: vec![Stage::Classification],
             program: String::new(),
+            tls: None,
         };
         assert_eq!(switch(LEAST), Ok(expected));
         for line in LEAST.lines() {
@@ -264,6 +354,37 @@ mod tests {
         assert_eq!((found.election.get(), &*found.program), (7, "/usr/share/linkemu"));
         assert_eq!(switch(&format!("{LEAST}\nstages = []")).unwrap().stages, []);
         assert_eq!(switch(&format!("{LEAST}\nboxes = 8")).unwrap().boxes, 8);
+    }
+
+    #[test]
+    fn encrypted_switch_has_an_authority_and_may_have_a_certificate() {
+        let least = format!("{LEAST}\naddress = \"https://p4.lab:9559\"\nca = \"/etc/ca.pem\"");
+        let expected =
+            SwitchTls { ca: "/etc/ca.pem".into(), own: None, server_name: String::new() };
+        assert_eq!(switch(&least).unwrap().tls, Some(expected.clone()));
+        let own = "cert = \"/etc/a.pem\"\nkey = \"/etc/a.key\"\nserver_name = \"::1\"";
+        let own = switch(&format!("{least}\n{own}")).unwrap().tls;
+        let (pair, server_name) = (("/etc/a.pem".into(), "/etc/a.key".into()), "::1".into());
+        assert_eq!(own, Some(SwitchTls { own: Some(pair), server_name, ..expected }));
+    }
+
+    #[test]
+    fn incomplete_tls_is_refused_with_the_remedy() {
+        let https = "address = \"https://p4.lab:9559\"";
+        let ca = format!("{https}\nca = \"/etc/ca.pem\"");
+        for (text, words) in [
+            (https.to_owned(), "there is no `ca`: give the authority"),
+            ("ca = \"/a\"".into(), "switch.ca in the box's file is for TLS, and switch.address"),
+            ("server_name = \"a\"".into(), "write https, or leave `server_name` out"),
+            (format!("{ca}\nkey = \"/a\""), "has `key` without `cert`: give both, or neither"),
+            (format!("{ca}\ncert = \"/a\""), "has `cert` without `key`: give both, or neither"),
+            (format!("{https}\nca = \"ca.pem\""), "is `ca.pem`: linkd reads it, from another"),
+            (format!("{ca}\nserver_name = \"a b\""), "is `a b`: it has to be a name"),
+            (format!("{ca}\nserver_name = \"\""), "is ``: it has to be a name"),
+        ] {
+            let error = switch(&format!("{LEAST}\n{text}")).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
     }
 
     #[test]
@@ -291,7 +412,7 @@ mod tests {
             let error = switch(&LEAST.replacen(from, to, 1)).unwrap_err();
             assert!(error.contains(words), "{to}: {error}");
         }
-        for bad in ["", "127.0.0.1:9559", "https://a:1", "http://a", "http://:9", "http:// a:1"] {
+        for bad in ["", "127.0.0.1:9559", "ftp://a:1", "http://a", "http://:9", "http:// a:1"] {
             let error = switch(&format!("{LEAST}\naddress = \"{bad}\"")).unwrap_err();
             assert!(error.contains("it has to be like `http://127.0.0.1:9559`"), "{bad}: {error}");
         }

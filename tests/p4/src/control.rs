@@ -101,7 +101,7 @@ impl Control {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let info = Arc::new(P4Info::decode(target::Target::compiled().1)?);
-        let target = Target { address: address(), device: DEVICE, election };
+        let target = Target { address: address(), tls: None, device: DEVICE, election };
         let (session, stream) = runtime.block_on(async {
             let (session, mut stream) = Session::connect(&target, info).await?;
             match stream.next().await? {

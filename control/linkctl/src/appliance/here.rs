@@ -5,6 +5,7 @@ use crate::appliance::host::Host;
 use crate::appliance::network::Network;
 use crate::appliance::port::{Seen, check_of};
 use crate::appliance::step::{driver, pages};
+use crate::appliance::switch;
 use ::doctor::finding::Finding;
 use ::doctor::machine::{at_boot, list, read};
 use ::doctor::wanted::Wanted;
@@ -57,6 +58,7 @@ pub fn check(host: &Host, file: &BoxFile) -> Checked {
     findings.extend(cores::check(&host.machine, &wanted));
     findings.extend(nodes(host, file, ports));
     findings.extend(clock(host, file, ports));
+    findings.extend(switch::check(host, file));
     checked.findings = findings;
     checked
 }

@@ -197,6 +197,10 @@ impl Machine {
         fs::write(path, text).unwrap();
     }
 
+    pub fn mode(&self, path: &str, mode: u32) {
+        fs::set_permissions(self.at(path), Permissions::from_mode(mode)).unwrap();
+    }
+
     pub fn set(&self, path: &str, text: &str) {
         self.write(path, text);
     }

@@ -2,8 +2,8 @@
 //! The configuration of a session, from the box file's description of the switch.
 
 use proto::dataplane::v1 as dp;
-use std::path::Path;
-use switch::{Config, MAX_BOXES, Program, Sides, Target};
+use std::path::{Path, PathBuf};
+use switch::{Config, MAX_BOXES, Program, Sides, Target, Tls};
 
 pub(super) fn config(declared: &dp::Switch) -> Result<Config, String> {
     let target = match declared.target() {
@@ -32,8 +32,18 @@ pub(super) fn config(declared: &dp::Switch) -> Result<Config, String> {
     }
     let port = |port: &u32| u16::try_from(*port).unwrap_or(u16::MAX);
     let ports = |ports: &[u32]| ports.iter().map(port).collect();
+    let tls = declared.tls.as_ref().map(|tls| {
+        let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let path = |text| given(text).map(PathBuf::from);
+        Tls {
+            ca: PathBuf::from(&tls.ca),
+            own: path(&tls.cert).zip(path(&tls.key)),
+            server_name: given(&tls.server_name),
+        }
+    });
     Ok(Config {
         address: address.clone(),
+        tls,
         device: *device,
         election: *election,
         target,

@@ -21,6 +21,9 @@ pub enum Error {
         "the switch at {address} cannot be reached: {why}; check its P4Runtime server, and `address` of [switch] in the box file"
     )]
     Unreachable { address: String, why: String },
+    /// One side refuses the certificate of the other, or a file cannot be used.
+    #[error("no TLS with the switch at {address}: {why}")]
+    Tls { address: String, why: String },
     /// The switch has no device with our id.
     #[error(
         "the switch has no device {device}: {message}; set `device` of [switch] in the box file to the id that the switch was started with"
@@ -102,6 +105,11 @@ impl Error {
         }
         Self::Unreachable { address: words(address), why: words(&cause.to_string()) }
     }
+}
+
+/// True if the connection broke during a call, for which tonic makes up a status.
+pub(super) fn is_broken(error: &Error) -> bool {
+    matches!(error, Error::Refused { code: Code::Unknown, message } if message == "transport error")
 }
 
 impl From<Status> for Error {

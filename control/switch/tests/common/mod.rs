@@ -22,6 +22,7 @@ pub type Told = Arc<Mutex<Vec<News>>>;
 pub fn config(address: String) -> Config {
     Config {
         address,
+        tls: None,
         device: 1,
         election: 5,
         target: Target::Bmv2,

@@ -72,6 +72,7 @@ impl Bed {
         let (program, p4info) = target::Target::compiled();
         let config = Config {
             address: address(),
+            tls: None,
             device: DEVICE,
             election: ELECTION,
             target: if target::Target::is_bmv2() { Target::Bmv2 } else { Target::Swx },

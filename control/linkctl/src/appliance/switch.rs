@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Files of `[switch]` on this machine: those for TLS. linkd reads them, as another user.
+
+use crate::appliance::host::Host;
+use ::doctor::finding::Finding;
+use boxfile::{BoxFile, Switch, SwitchTls};
+use nix::unistd::User;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+const CHECK: &str = "switch";
+/// linkd's user.
+const USER: &str = "linkemu";
+/// Directories that linkd's service does not see (`ProtectHome=`, `PrivateTmp=`).
+const HIDDEN: [&str; 5] = ["/home", "/root", "/run/user", "/tmp", "/var/tmp"];
+
+/// One finding for TLS; none without it.
+pub fn check(host: &Host, file: &BoxFile) -> Option<Finding> {
+    // An invalid `[switch]` is reported elsewhere.
+    let switch = Switch::new(file.switch.as_ref()?).ok()?;
+    let tls = switch.tls?;
+    Some(wrong(host, &tls).unwrap_or_else(|| {
+        Finding::ok(CHECK, format!("the certificates for {} can be used", switch.address))
+    }))
+}
+
+fn wrong(host: &Host, SwitchTls { ca, own, .. }: &SwitchTls) -> Option<Finding> {
+    let own = own.as_ref().map(|(cert, key)| (Path::new(cert), Path::new(key)));
+    let ca = Path::new(ca);
+    let here = own.map(|(cert, key)| (host.at(cert), host.at(key)));
+    let here = here.as_ref().map(|(cert, key)| (cert.as_path(), key.as_path()));
+    if let Err(error) = ::tls::client::connector(&host.at(ca), here) {
+        let why = "without them linkd does not connect to the switch";
+        let remedy = "linkctl pki ca, server, client   # and name the files in [switch]";
+        return Some(Finding::warning(CHECK, error.to_string(), why, remedy).bad_if(true));
+    }
+    let files = [Some(ca), own.map(|(cert, _)| cert), own.map(|(_, key)| key)];
+    files.into_iter().flatten().find_map(|path| unseen(host, path))
+}
+
+/// A file that this caller can read, but linkd's service cannot.
+fn unseen(host: &Host, path: &Path) -> Option<Finding> {
+    let shown = path.display();
+    if let Some(hidden) = HIDDEN.into_iter().find(|hidden| path.starts_with(hidden)) {
+        let found = format!("{shown} is in {hidden}");
+        let why = "linkd's service does not see that directory";
+        return Some(Finding::warning(CHECK, found, why, format!("mv {shown} /etc/linkemu/")));
+    }
+    let user = User::from_name(USER).ok().flatten()?;
+    let file = std::fs::metadata(host.at(path)).ok()?;
+    let readable = if file.uid() == user.uid.as_raw() {
+        0o400
+    } else if file.gid() == user.gid.as_raw() {
+        0o040
+    } else {
+        0o004
+    };
+    (file.mode() & readable == 0).then(|| {
+        let found = format!("{shown} has mode {:04o}", file.mode() & 0o7777);
+        let why = format!("the user {USER}, who runs linkd, cannot read it");
+        Finding::warning(CHECK, found, why, format!("chown {USER} {shown}"))
+    })
+}
