@@ -104,6 +104,28 @@ pub struct Counter {
     pub size: u64,
 }
 
+/// A counter for each entry of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectCounter {
+    pub name: String,
+    pub table: String,
+}
+
+/// The program, as its source names it. Each text may be empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Package {
+    pub name: String,
+    pub version: String,
+    /// Architecture, such as `v1model`.
+    pub arch: String,
+}
+
+impl fmt::Display for Package {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} {} ({})", self.name, self.version, self.arch)
+    }
+}
+
 /// A message type from the program to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
@@ -119,6 +141,8 @@ pub struct P4Info {
     actions: HashMap<String, Action>,
     action_names: HashMap<u32, String>,
     counters: HashMap<String, Counter>,
+    direct_counters: HashMap<String, DirectCounter>,
+    package: Package,
     digests: HashMap<String, Digest>,
 }
 
@@ -138,6 +162,9 @@ impl P4Info {
         let message =
             config::P4Info::decode(bytes).map_err(|e| InfoError::Malformed(e.to_string()))?;
         let mut info = Self::default();
+        if let Some(config::PkgInfo { name, version, arch }) = message.pkg_info {
+            info.package = Package { name, version, arch };
+        }
         for table in message.tables {
             let (id, name) = preamble("table", table.preamble)?;
             let field = |field| self::field(&name, field);
@@ -161,6 +188,11 @@ impl P4Info {
             let (id, name) = preamble("counter", counter.preamble)?;
             let size = u64::try_from(counter.size).unwrap_or(0);
             info.counters.insert(name.clone(), Counter { id, name, size });
+        }
+        for counter in message.direct_counters {
+            let (_, name) = preamble("direct counter", counter.preamble)?;
+            let table = info.table_of(counter.direct_table_id)?.name.clone();
+            info.direct_counters.insert(name.clone(), DirectCounter { name, table });
         }
         for digest in message.digests {
             let (id, name) = preamble("digest", digest.preamble)?;
@@ -213,6 +245,19 @@ impl P4Info {
     /// If there is no such digest.
     pub fn digest(&self, name: &str) -> Result<&Digest, InfoError> {
         self.digests.get(name).ok_or_else(|| missing("digest", name))
+    }
+
+    ///
+    /// # Errors
+    /// If there is no such counter.
+    pub fn direct_counter(&self, name: &str) -> Result<&DirectCounter, InfoError> {
+        self.direct_counters.get(name).ok_or_else(|| missing("direct counter", name))
+    }
+
+    /// The program, as its source names it.
+    #[must_use]
+    pub const fn package(&self) -> &Package {
+        &self.package
     }
 
     /// All tables, in no particular order.

@@ -16,7 +16,7 @@ pub use channel::Tls;
 pub use error::{Error, Failure};
 pub use stream::{Stream, StreamEvent};
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Key};
 use crate::info::P4Info;
 use crate::proto::p4::v1::{self as p4, p4_runtime_client::P4RuntimeClient};
 use p4::entity::Entity as Kind;
@@ -253,6 +253,32 @@ impl Session {
         }
         counts.retain(|_, count| *count != Count::default());
         Ok(counts.into_iter().collect())
+    }
+
+    /// Values of a direct counter: one for each entry of its table.
+    ///
+    /// # Errors
+    /// [`Error`]; also if a count does not belong to the table.
+    pub async fn direct_counts(&self, counter: &str) -> Result<Vec<(Key, Count)>, Error> {
+        let counter = self.info.direct_counter(counter)?;
+        let table = self.info.table(&counter.table)?;
+        let asked = p4::TableEntry { table_id: table.id, ..Default::default() };
+        let asked = p4::DirectCounterEntry { table_entry: Some(asked), data: None };
+        let answered = self.read(vec![Kind::DirectCounterEntry(asked)]).await?;
+        let count = |entity: Kind| {
+            let Kind::DirectCounterEntry(entry) = entity else {
+                let what = format!("something else than a count of {}", counter.name);
+                return Err(Error::strange(&what));
+            };
+            let of = entry.table_entry.unwrap_or_default();
+            if of.table_id != table.id {
+                let what = format!("a count of table {} for {}", of.table_id, counter.name);
+                return Err(Error::strange(&what));
+            }
+            let count = change::data(&counter.name, entry.data.unwrap_or_default())?;
+            Ok((Key::decode(&self.info, &of)?, count))
+        };
+        answered.into_iter().map(count).collect()
     }
 
     /// Multicast groups with their ports.

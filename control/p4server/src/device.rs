@@ -56,6 +56,8 @@ pub struct Faults {
     /// Writes of the primary are refused.
     pub denies: bool,
     pub answers: Option<Wrong>,
+    /// Entries are read without the controller's metadata, as from Stratum.
+    pub drops_metadata: bool,
 }
 
 /// A switch as its controllers see it.
@@ -108,6 +110,7 @@ impl<T: Target> Device<T> {
                 refuses: None,
                 denies: false,
                 answers: None,
+                drops_metadata: false,
             },
             target,
         }
@@ -116,8 +119,8 @@ impl<T: Target> Device<T> {
     /// Forgets the program and all controllers, as a new process does.
     pub(crate) fn restart(&mut self, target: T) {
         let Self { number, pushes, connections, .. } = *self;
-        let Faults { is_down, hangs, .. } = self.faults;
-        let faults = Faults { is_down, hangs, ..Faults::default() };
+        let Faults { is_down, hangs, drops_metadata, .. } = self.faults;
+        let faults = Faults { is_down, hangs, drops_metadata, ..Faults::default() };
         *self = Self { pushes, connections, faults, ..Self::new(number, target) };
     }
 
@@ -326,6 +329,7 @@ impl<T: Target> Device<T> {
                 self.digests = Some(entry);
                 Ok(None)
             }
+            Some(Kind::DirectCounterEntry(_)) => Err(Status::unimplemented("direct counters")),
             None => Err(Status::invalid_argument("no entity")),
         }
     }
@@ -422,7 +426,11 @@ impl<T: Target> Device<T> {
             Kind::TableEntry(asked) => {
                 let name = &info.table_of(asked.table_id).map_err(|e| invalid(&e))?.name;
                 for entry in self.entries.values().filter(|entry| entry.key.table == *name) {
-                    answer.push(Kind::TableEntry(entry.encode(info).map_err(|e| invalid(&e))?));
+                    let mut entry = entry.encode(info).map_err(|e| invalid(&e))?;
+                    if self.faults.drops_metadata {
+                        entry.metadata.clear();
+                    }
+                    answer.push(Kind::TableEntry(entry));
                 }
             }
             Kind::CounterEntry(asked) => {
@@ -435,15 +443,24 @@ impl<T: Target> Device<T> {
                     None => 0..size,
                 };
                 for (index, count) in cells.clone().zip(self.target.counts(&name, cells)?) {
-                    let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-                    let data = p4::CounterData {
-                        byte_count: signed(count.bytes),
-                        packet_count: signed(count.packets),
-                    };
+                    let data = data(count);
                     answer.push(Kind::CounterEntry(p4::CounterEntry {
                         counter_id: asked.counter_id,
                         index: Some(p4::Index { index: signed(index) }),
                         data: Some(data),
+                    }));
+                }
+            }
+            Kind::DirectCounterEntry(asked) => {
+                let asked = asked.table_entry.clone().unwrap_or_default();
+                let name = info.table_of(asked.table_id).map_err(|e| invalid(&e))?.name.clone();
+                let keys = self.entries.keys().filter(|key| key.table == name);
+                for key in keys {
+                    let count = self.target.direct_count(key)?;
+                    let entry = key.encode(info).map_err(|e| invalid(&e))?;
+                    answer.push(Kind::DirectCounterEntry(p4::DirectCounterEntry {
+                        table_entry: Some(entry),
+                        data: Some(data(count)),
                     }));
                 }
             }
@@ -486,6 +503,14 @@ impl<T: Target> Device<T> {
             }
         }
     }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn data(count: Count) -> p4::CounterData {
+    p4::CounterData { byte_count: signed(count.bytes), packet_count: signed(count.packets) }
 }
 
 fn invalid(what: &dyn std::fmt::Display) -> Status {

@@ -7,6 +7,7 @@ use crate::device::{Device, Wrong};
 use crate::encrypted::Keys;
 use crate::service::Server;
 use crate::target::Target;
+use p4runtime::entry::Key;
 use p4runtime::{Change, Count, Entry, P4Info};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -21,6 +22,7 @@ use tonic::Status;
 #[derive(Debug, Default)]
 struct Memory {
     counters: HashMap<(String, u64), Count>,
+    direct: HashMap<Key, Count>,
     log: Vec<String>,
 }
 
@@ -44,6 +46,10 @@ impl Target for Memory {
     fn counts(&mut self, counter: &str, cells: Range<u64>) -> Result<Vec<Count>, Status> {
         let of = |cell| self.counters.get(&(counter.to_owned(), cell)).copied().unwrap_or_default();
         Ok(cells.map(of).collect())
+    }
+
+    fn direct_count(&mut self, key: &Key) -> Result<Count, Status> {
+        Ok(self.direct.get(key).copied().unwrap_or_default())
     }
 }
 
@@ -124,6 +130,11 @@ impl Fake {
         self.device().faults.denies = deny;
     }
 
+    /// Returns entries without the controller's metadata.
+    pub fn drop_metadata(&self, drop: bool) {
+        self.device().faults.drops_metadata = drop;
+    }
+
     /// Gives invalid answers to reads.
     pub fn answer(&self, wrong: Option<Wrong>) {
         self.device().faults.answers = wrong;
@@ -161,6 +172,13 @@ impl Fake {
         let cell = device.target.counters.entry((counter.into(), index)).or_default();
         cell.packets += count.packets;
         cell.bytes += count.bytes;
+    }
+
+    /// Adds to the direct counter of an entry.
+    pub fn count_direct(&self, key: &Key, count: Count) {
+        let mut device = self.device();
+        let cell = device.target.direct.entry(key.clone()).or_default();
+        *cell = cell.plus(count);
     }
 
     #[must_use]

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use p4runtime::entry::Key;
 use p4runtime::{Change, Count, P4Info};
 use tonic::Status;
 
@@ -25,4 +26,12 @@ pub trait Target: Send + 'static {
     /// # Errors
     /// The answer to the controller.
     fn counts(&mut self, counter: &str, cells: Range<u64>) -> Result<Vec<Count>, Status>;
+
+    /// The direct counter of an entry.
+    ///
+    /// # Errors
+    /// The answer to the controller; without direct counters always.
+    fn direct_count(&mut self, _key: &Key) -> Result<Count, Status> {
+        Err(Status::unimplemented("no direct counters"))
+    }
 }

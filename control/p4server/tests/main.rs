@@ -2,4 +2,5 @@
 //! Integration tests of this crate as one program: each file of this directory is a module.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod direct;
 mod encrypted;

@@ -177,12 +177,20 @@ pub(super) fn count(counter: &Counter, entity: &Kind) -> Result<(u64, Count), Er
     let Kind::CounterEntry(entry) = entity else {
         return Err(strange());
     };
-    let number = |value: i64| u64::try_from(value).map_err(|_| strange());
-    let index = number(entry.index.ok_or_else(strange)?.index)?;
+    let index = entry.index.ok_or_else(strange)?.index;
+    let index = u64::try_from(index).map_err(|_| strange())?;
     if entry.counter_id != counter.id {
         return Err(strange());
     }
     // A count of zero may be absent.
-    let data = entry.data.unwrap_or_default();
-    Ok((index, Count { packets: number(data.packet_count)?, bytes: number(data.byte_count)? }))
+    Ok((index, data(&counter.name, entry.data.unwrap_or_default())?))
+}
+
+/// A count without its place.
+pub(super) fn data(counter: &str, data: p4::CounterData) -> Result<Count, Error> {
+    let number = |value: i64| {
+        let what = format!("something else than a count of {counter}");
+        u64::try_from(value).map_err(|_| Error::strange(&what))
+    };
+    Ok(Count { packets: number(data.packet_count)?, bytes: number(data.byte_count)? })
 }
