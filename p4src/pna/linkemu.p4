@@ -157,4 +157,5 @@ control Write(
     }
 }
 
+@pkginfo(name = "linkemu", version = "1")
 PNA_NIC(Read(), Before(), Arrive(), Write()) main;

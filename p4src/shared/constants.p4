@@ -19,6 +19,7 @@ const int SOURCES = 4096;
 const int HOSTS = 4096;
 const int BOX_PORTS = 16;
 const int BUCKETS = 256;
+const int NOTES = 16;
 
 // Bits of a client's cell. The cells are shared by all boxes.
 #ifndef CLIENT_BITS

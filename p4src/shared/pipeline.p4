@@ -181,6 +181,19 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         size = HOSTS;
     }
 
+    // Notes of the control plane about its other entries, as keys: each target returns all of a key, but
+    // Stratum no metadata, and Tofino no parameter without effect. Frames that match do so by chance.
+    @name(".linkemu.notes")
+    table notes {
+        key = {
+            h.ipv6.length: exact @name("epoch");
+            h.ipv6.source: exact @name("note");
+        }
+        actions = { NoAction; }
+        const default_action = NoAction();
+        size = NOTES;
+    }
+
     // Wraps the whole frame in a shim. A shim sent by a host is never trusted.
     @hidden
     action wrap() {
@@ -295,6 +308,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         }
         if (m.is_refused == 1) {
             COUNT_BYTES(port_drops, m.port ++ m.reason, m);
+            notes.apply();
         } else {
             fates.apply(m);
         }

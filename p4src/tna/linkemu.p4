@@ -106,4 +106,5 @@ control WriteNothing(
 
 Pipeline(Read(), Arrive(), Write(), ReadNothing(), Leave(), WriteNothing()) pipe;
 
+@pkginfo(name = "linkemu", version = "1")
 Switch(pipe) main;

@@ -102,4 +102,5 @@ control Write(packet_out packet, in headers_t h) {
     }
 }
 
+@pkginfo(name = "linkemu", version = "1")
 V1Switch(Read(), Verify(), Arrive(), Leave(), Update(), Write()) main;

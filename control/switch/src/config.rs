@@ -75,6 +75,15 @@ impl Target {
         }
     }
 
+    /// P4 architecture of the program.
+    pub(crate) fn arch(self) -> &'static str {
+        match self {
+            Self::Bmv2 => "v1model",
+            Self::Swx => "pna",
+            Self::Tofino => "tna",
+        }
+    }
+
     fn device(self) -> &'static str {
         match self {
             Self::Bmv2 => DEVICE,

@@ -80,6 +80,7 @@ impl Desired {
             names::BUCKETS => self.buckets(),
             names::BOXES => self.boxes(config),
             names::LOSS => self.slots.entries().collect(),
+            names::NOTES => vec![self.note()],
             names::HOSTS => self.hosts.entries().collect(),
             names::SOURCES => self.hosts.sources().collect(),
             names::TRANSIT_BINS | names::LATENESS_BINS => {
@@ -92,10 +93,8 @@ impl Desired {
     }
 
     fn ports(&self, config: &Config) -> Vec<Entry> {
-        let note = [self.instance.to_be_bytes(), self.rules.to_be_bytes()].concat();
         let entry = |port: u16, action: &str, direction| {
-            let entry =
-                Entry::new(names::PORTS).exact("port", port).does(action).noted(note.clone());
+            let entry = Entry::new(names::PORTS).exact("port", port).does(action);
             entry.with("direction", bit(direction)).with("epoch", self.epoch)
         };
         let mut entries = Vec::new();
@@ -153,17 +152,30 @@ impl Desired {
         self.owners = Owners { buckets: buckets.values().filter_map(bucket).collect(), default };
     }
 
-    /// Epoch, instance and rules in the entries of [`names::PORTS`], if all ports have an entry and
-    /// they agree.
-    pub fn epoch_of(entries: &Entries, cells: Cells, config: &Config) -> Option<(u16, u64, u64)> {
-        let first = entries.values().next()?;
+    /// Instance and rules of the epoch, as a key: that is what every switch returns.
+    fn note(&self) -> Entry {
+        let note = u128::from(self.instance) << 64 | u128::from(self.rules);
+        let entry = Entry::new(names::NOTES).exact("epoch", self.epoch).exact("note", note);
+        entry.does(names::NO_ACTION)
+    }
+
+    /// Epoch, instance and rules, if all ports have an entry of one epoch, and the only note is of the
+    /// same.
+    pub fn epoch_of(
+        ports: &Entries,
+        notes: &Entries,
+        cells: Cells,
+        config: &Config,
+    ) -> Option<(u16, u64, u64)> {
+        let first = ports.values().next()?;
         let epoch = u16::try_from(*first.action.params.get("epoch")?).ok().filter(|e| *e != 0)?;
-        let (instance, rules) = first.metadata.split_first_chunk()?;
-        let instance = u64::from_be_bytes(*instance);
-        let rules = u64::from_be_bytes(rules.try_into().ok()?);
+        let note = notes.keys().next()?.fields.get("note")?;
+        let p4runtime::Match::Exact(note) = *note else { return None };
+        let (instance, rules) = ((note >> 64) as u64, note as u64);
         let mut said = Self { instance, rules, ..Self::new(epoch, cells) };
-        said.adopt_owners(entries, &Entries::new());
-        let same = said.entries(names::PORTS, config).as_ref() == Some(entries);
+        said.adopt_owners(ports, &Entries::new());
+        let same = |table, found| said.entries(table, config).as_ref() == Some(found);
+        let same = same(names::PORTS, ports) && same(names::NOTES, notes);
         same.then_some((epoch, instance, rules))
     }
 
@@ -291,7 +303,9 @@ mod tests {
     }
 
     fn epoch_of(entries: &Entries, config: &Config) -> Option<(u16, u64, u64)> {
-        Desired::epoch_of(entries, cells(config.boxes.len()), config)
+        let cells = cells(config.boxes.len());
+        let notes = Desired::new(7, cells).entries(names::NOTES, config).unwrap();
+        Desired::epoch_of(entries, &notes, cells, config)
     }
 
     fn two() -> Config {
@@ -323,18 +337,29 @@ mod tests {
     }
 
     #[test]
-    fn epoch_is_read_only_if_all_ports_agree() {
-        let mut desired = Desired::new(7, cells(1));
-        (desired.instance, desired.rules) = (99, 5);
-        let mut ports = desired.entries(names::PORTS, &config()).unwrap();
-        assert_eq!(epoch_of(&ports, &config()), Some((7, 99, 5)));
+    fn epoch_is_read_only_if_all_ports_and_the_note_agree() {
+        let of =
+            |epoch, instance, rules| Desired { instance, rules, ..Desired::new(epoch, cells(1)) };
+        let entries = |desired: &Desired, table| desired.entries(table, &config()).unwrap();
+        let desired = of(7, u64::MAX, 5);
+        let mut ports = entries(&desired, names::PORTS);
+        let notes = entries(&desired, names::NOTES);
+        let read =
+            |ports: &Entries, notes: &Entries| Desired::epoch_of(ports, notes, cells(1), &config());
+        assert_eq!(read(&ports, &notes), Some((7, u64::MAX, 5)));
         let first = ports.keys().next().unwrap().clone();
         let mut other = ports.clone();
         other.get_mut(&first).unwrap().action.params.insert("epoch".into(), 8);
-        assert_eq!(epoch_of(&other, &config()), None);
+        assert_eq!(read(&other, &notes), None);
+        // The next epoch's note was written, its ports were not.
+        let next = entries(&of(8, u64::MAX, 5), names::NOTES);
+        assert_eq!(read(&ports, &next), None);
+        let both = notes.clone().into_iter().chain(next).collect();
+        assert_eq!(read(&ports, &both), None);
+        assert_eq!(read(&ports, &BTreeMap::new()), None);
         ports.remove(&first);
-        assert_eq!(epoch_of(&ports, &config()), None);
-        assert_eq!(epoch_of(&BTreeMap::new(), &config()), None);
+        assert_eq!(read(&ports, &notes), None);
+        assert_eq!(read(&BTreeMap::new(), &notes), None);
     }
 
     #[test]

@@ -30,5 +30,6 @@ pub use model::{
     BYPASS, Client, Count, Counts, DEFAULT, Egress, Error, Fates, Histogram, Loss, MAX_CLIENTS,
     Match, News, Offload, Owners, Phase, PortDrops, Status, bucket,
 };
+pub use names::CheckError;
 pub use p4runtime::Tls;
 pub use timing::Timing;

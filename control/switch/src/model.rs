@@ -142,6 +142,8 @@ pub struct Status {
     pub gates: Vec<(Option<u16>, emu::units::Direction)>,
     /// Owners that the switch was last told, all of whose entries it has.
     pub owners: Owners,
+    /// Name, version and architecture of the program; empty if it could not be read.
+    pub program: String,
 }
 
 /// Frames and bytes. The switch's architecture defines the byte count of a frame.

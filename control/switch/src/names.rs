@@ -2,6 +2,7 @@
 //! Names of the P4 program's tables, actions and counters, and the numbering of cells (docs/p4.md;
 //! sizes are in p4src/shared).
 
+use crate::config::Target;
 use crate::model::MAX_CLIENTS;
 use emu::units::Direction;
 use p4runtime::P4Info;
@@ -20,13 +21,15 @@ pub const TRANSIT_BINS: &str = "linkemu.transit_bins";
 pub const LATENESS_BINS: &str = "linkemu.lateness_bins";
 pub const SOURCES: &str = "linkemu.sources";
 pub const HOSTS: &str = "linkemu.hosts";
+/// Notes about the entries of [`PORTS`]. No frame depends on them.
+pub const NOTES: &str = "linkemu.notes";
 
 pub const CLIENTS: [&str; 4] = [MACS, VLANS, PREFIXES4, PREFIXES6];
 /// Tables that are written before those of clients.
 pub const FIRST: [&str; 2] = [TRANSIT_BINS, LATENESS_BINS];
 /// Tables that are written last. No frame passes before the last one, [`PORTS`], is written.
-pub const LAST: [&str; 7] = [GATES, LOSS, HOSTS, SOURCES, BUCKETS, BOXES, PORTS];
-pub const TABLES: [&str; 13] = [
+pub const LAST: [&str; 8] = [GATES, LOSS, HOSTS, SOURCES, BUCKETS, BOXES, NOTES, PORTS];
+pub const TABLES: [&str; 14] = [
     TRANSIT_BINS,
     LATENESS_BINS,
     MACS,
@@ -39,9 +42,15 @@ pub const TABLES: [&str; 13] = [
     SOURCES,
     BUCKETS,
     BOXES,
+    NOTES,
     PORTS,
 ];
 
+/// Name of the program, and the version of its tables, counters and shim.
+const PROGRAM: &str = "linkemu";
+pub const VERSION: &str = "1";
+
+pub const NO_ACTION: &str = "NoAction";
 pub const FROM_HOST: &str = "linkemu.from_host";
 pub const FROM_BOX: &str = "linkemu.from_box";
 pub const SET_CLIENT: &str = "linkemu.set_client";
@@ -54,7 +63,8 @@ pub const SET_TRANSIT_BIN: &str = "linkemu.set_transit_bin";
 pub const SET_LATENESS_BIN: &str = "linkemu.set_lateness_bin";
 pub const KNOWN: &str = "linkemu.known";
 pub const TO_HOST: &str = "linkemu.to_host";
-const ACTIONS: [&str; 12] = [
+const ACTIONS: [&str; 13] = [
+    NO_ACTION,
     FROM_HOST,
     FROM_BOX,
     SET_CLIENT,
@@ -147,13 +157,31 @@ pub fn digest(info: &P4Info) -> Result<&p4runtime::info::Digest, InfoError> {
     first.ok_or_else(missing)
 }
 
-/// Checks that the program has all objects used here.
+/// Why the program cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    #[error(transparent)]
+    Info(#[from] InfoError),
+    #[error(
+        "the P4 program says that it is {found:?}, and this linkd needs \"{PROGRAM} {VERSION} \
+         ({arch})\": compile p4src of this linkd's release for the target, and name the directory as \
+         `program` of [switch] in the box file"
+    )]
+    Package { found: String, arch: &'static str },
+}
+
+/// Checks that the program is ours, for the target, of our version, and has all objects used here.
 ///
 /// # Errors
-/// The first missing object.
-pub fn check(info: &P4Info) -> Result<(), InfoError> {
+/// The first difference.
+pub fn check(info: &P4Info, target: Target) -> Result<(), CheckError> {
+    let (package, arch) = (info.package(), target.arch());
+    if (&*package.name, &*package.version, &*package.arch) != (PROGRAM, VERSION, arch) {
+        return Err(CheckError::Package { found: package.to_string(), arch });
+    }
     TABLES.iter().try_for_each(|name| info.table(name).map(drop))?;
     ACTIONS.iter().try_for_each(|name| info.action(name).map(drop))?;
     COUNTERS.iter().try_for_each(|name| info.counter(name).map(drop))?;
-    digest(info).map(drop)
+    digest(info)?;
+    Ok(())
 }

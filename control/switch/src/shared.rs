@@ -70,6 +70,7 @@ impl Shared {
             restored: Duration::ZERO,
             gates: Vec::new(),
             owners: Owners::default(),
+            program: String::new(),
         };
         let counts = Counts::default();
         let (clients, in_use, owners) = (None, None, None);
@@ -89,6 +90,10 @@ impl Shared {
             (status.phase, status.since) = (phase, Instant::now());
         }
         status.message = message;
+    }
+
+    pub fn set_program(&self, program: String) {
+        self.state().status.program = program;
     }
 
     pub fn set_restored(&self, took: Duration) {

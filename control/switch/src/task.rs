@@ -81,8 +81,11 @@ impl Task {
         report: Box<dyn Fn(News) + Send + Sync>,
     ) {
         let info = P4Info::decode(&config.program.p4info);
-        let info = info.and_then(|info| names::check(&info).map(|()| info));
-        let info = match info {
+        let checked = info.map_err(names::CheckError::from).and_then(|info| {
+            names::check(&info, config.target)?;
+            Ok(info)
+        });
+        let info = match checked {
             Ok(info) => Arc::new(info),
             Err(error) => {
                 // The program is unusable with any switch: requests are no longer answered.
@@ -91,6 +94,7 @@ impl Task {
                 return;
             }
         };
+        shared.set_program(info.package().to_string());
         let cookie = config.program.cookie();
         let cells = Cells::of(&config);
         let accounts = Accounts::new(&config, cells);

@@ -8,7 +8,9 @@ use crate::common::{
 };
 use emu::units::Direction::Forward;
 use p4runtime::Count;
+use p4runtime::proto::p4::config::v1 as config_pb;
 use p4server::{Fake, Wrong};
+use prost::Message as _;
 use std::net::Ipv6Addr;
 use std::time::Duration;
 use switch::{Client, Loss, Match, News, Offload, Phase, Program, Switch, Timing};
@@ -255,11 +257,17 @@ async fn invalid_entries_are_cleared_by_loading_the_program() {
 #[tokio::test]
 async fn invalid_program_is_reported() {
     let fake = Fake::start(1).await.unwrap();
-    for (p4info, words) in
-        [(&b"\xff\xff"[..], "not a P4Info"), (b"", "no table \"linkemu.transit_bins\"")]
-    {
+    // A program of our name and version, with nothing in it.
+    let (name, version, arch) = ("linkemu".into(), "1".into(), "v1model".into());
+    let pkg_info = Some(config_pb::PkgInfo { name, version, arch });
+    let empty = config_pb::P4Info { pkg_info, ..Default::default() }.encode_to_vec();
+    for (p4info, words) in [
+        (b"\xff\xff".to_vec(), "not a P4Info"),
+        (Vec::new(), "this linkd needs \"linkemu 1 (v1model)\""),
+        (empty, "no table \"linkemu.transit_bins\""),
+    ] {
         let mut config = config(fake.address());
-        config.program = Program::embedded(b"{}", p4info);
+        config.program = Program { device: b"{}".into(), p4info: p4info.into() };
         let (switch, told) = session(config, timing());
         until("told", || !told.lock().unwrap().is_empty()).await;
         let status = switch.status();

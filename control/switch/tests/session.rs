@@ -7,6 +7,7 @@ use crate::common::{
 };
 use crate::common::{Told, counted, offload_by, session, stands, timing, until};
 use emu::units::Direction::{Forward, Return};
+use p4runtime::proto::p4::config::v1 as config_pb;
 use p4runtime::{Count, Entry};
 use p4server::Fake;
 use prost::Message as _;
@@ -347,6 +348,8 @@ async fn transit_times_are_counted_by_bucket() {
 #[tokio::test]
 async fn new_linkd_adopts_entries_without_a_write() {
     let (fake, switch, _told) = rig().await;
+    // As Stratum does: what linkd has to find again is in keys and parameters.
+    fake.drop_metadata(true);
     let before = offload(&switch).await;
     switch.set_clients(INSTANCE, RULES, vec![client(3)]);
     stands(&switch, &fake, 1).await;
@@ -367,6 +370,46 @@ async fn new_linkd_adopts_entries_without_a_write() {
     let counts = switch.counts().await;
     assert!(counts.ready);
     assert_eq!(counts.clients[&3][Forward].received.packets, 5);
+}
+
+#[tokio::test]
+async fn switch_whose_note_is_of_another_epoch_starts_another() {
+    let (fake, switch, _told) = rig().await;
+    let before = offload(&switch).await;
+    end(switch, &fake).await;
+    // A linkd that ended between its note and its ports.
+    for entry in fake.entries("linkemu.notes") {
+        fake.remove(&entry);
+    }
+    let (switch, told) = session(config(fake.address()), timing());
+    ready(&told, 1).await;
+    assert!(matches!(told.lock().unwrap()[0], News::Ready { pushed: false, .. }));
+    assert_ne!(offload(&switch).await.epoch, before.epoch);
+    assert_eq!(fake.entries("linkemu.notes").len(), 1);
+}
+
+#[tokio::test]
+async fn program_of_another_version_or_target_is_refused_with_both() {
+    let fake = Fake::start(1).await.unwrap();
+    let mut info = config_pb::P4Info::decode(p4src::BMV2_P4INFO).unwrap();
+    info.pkg_info.as_mut().unwrap().version = "0".into();
+    let info = info.encode_to_vec();
+    for (p4info, found) in [
+        (info, "\"linkemu 0 (v1model)\", and this linkd needs \"linkemu 1 (v1model)\""),
+        (p4src::SWX_P4INFO.to_vec(), "\"linkemu 1 (pna)\", and this linkd needs \"linkemu 1 (v1"),
+        (Vec::new(), "\"  ()\", and this linkd needs \"linkemu 1 (v1model)\": compile p4src"),
+    ] {
+        let mut config = config(fake.address());
+        config.program = Program { device: Vec::new().into(), p4info: p4info.into() };
+        let (switch, told) = session(config, timing());
+        until("it is refused", || !told.lock().unwrap().is_empty()).await;
+        let News::Lost { why } = &told.lock().unwrap()[0] else { panic!("{told:?}") };
+        assert!(why.contains(found), "{why}");
+        assert_eq!(switch.status().program, "");
+    }
+    let (switch, told) = session(config(fake.address()), timing());
+    ready(&told, 1).await;
+    assert_eq!(switch.status().program, "linkemu 1 (v1model)");
 }
 
 #[tokio::test]

@@ -31,6 +31,8 @@ pub struct Switch {
     pub early: u64,
     pub gates: Vec<Gate>,
     pub ports: Vec<SwitchPort>,
+    /// Name, version and architecture of the P4 program.
+    pub program: String,
 }
 
 /// Where a stage of the link runs, and why there.
@@ -124,6 +126,7 @@ impl From<pb::SwitchState> for Switch {
             early: state.early,
             gates: state.gates.into_iter().map(gate).collect(),
             ports: state.ports.into_iter().map(port).collect(),
+            program: state.program,
         }
     }
 }
@@ -160,6 +163,9 @@ impl Switch {
             ns => format!("restored in {}", time(ns)),
         };
         let _ = writeln!(text, "\n{} entries, {} clients, {restored}", self.entries, self.clients);
+        if !self.program.is_empty() {
+            let _ = writeln!(text, "program {}", self.program);
+        }
         for gate in &self.gates {
             let of = if gate.client.is_empty() { "all clients" } else { &gate.client };
             let _ = writeln!(text, "closed gate: {of}, {}", gate.direction);

@@ -135,6 +135,7 @@ pub(crate) fn state(
         clients: standing.clients,
         entries: standing.entries,
         restored_ns: u64::try_from(standing.restored.as_nanos()).unwrap_or(u64::MAX),
+        program: standing.program.clone(),
         ..state
     }
 }

@@ -135,7 +135,7 @@ impl Task {
         // After the ports are written, a new linkd attributes counts to that dataplane.
         self.clear(session).await?;
         self.desired.epoch = epoch(self.desired.epoch);
-        self.write(session, &[names::GATES, names::PORTS]).await?;
+        self.write(session, &[names::GATES, names::NOTES, names::PORTS]).await?;
         // Set before the answer, so that the caller sees the switch as ready.
         self.shared.set_phase(Phase::Ready, self.standing.refusals());
         Ok(())

@@ -73,7 +73,8 @@ impl Task {
         let now = Instant::now();
         let ours = (self.desired.epoch, self.desired.instance, self.desired.rules);
         let (ports, buckets) = (found.table(names::PORTS), found.table(names::BUCKETS));
-        let epoch = Desired::epoch_of(ports, self.desired.cells, &self.config);
+        let epoch =
+            Desired::epoch_of(ports, found.table(names::NOTES), self.desired.cells, &self.config);
         if !self.knows_owners {
             self.desired.adopt_owners(ports, buckets);
         }
