@@ -75,11 +75,61 @@ fn certificates_for_the_switch_are_checked_here() {
     assert_eq!((&*level, &*found), ("warning", "/home/ca.pem is in /home"));
     let (json, code) = machine.json("check switch.toml");
     assert_eq!((json["bad"].as_u64(), code), (Some(0), 0), "{json}");
+    machine.write("program/linkemu.json", "{}");
+    let program = least.replace("ca =", "program = \"/program\"\nca =");
+    let program = program.replace("/ca.pem", "/none.pem");
+    machine.write("switch.toml", &program);
+    let (json, _) = machine.json("check switch.toml --here");
+    assert!(json.to_string().contains("program/linkemu.p4info.bin: No such file"), "{json}");
+    let info = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4src/compiled/bmv2/linkemu.p4info.bin");
+    std::fs::copy(info, machine.at("program/linkemu.p4info.bin")).unwrap();
+    let (json, _) = machine.json("check switch.toml --here");
+    assert!(json.to_string().contains("/program has the program linkemu 1 (v1model)"), "{json}");
     let half = least.replace("ca =", "key = \"/own.key\"\nca =");
     machine.write("switch.toml", &half);
     let (json, code) = machine.json("check switch.toml");
     assert_eq!(code, 4);
     assert!(json.to_string().contains("has `key` without `cert`: give both"), "{json}");
+}
+
+#[test]
+fn directory_of_the_compiler_for_a_tofino_is_accepted() {
+    let machine = Machine::new();
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let file = std::fs::read_to_string(format!("{repository}/hw-configs/tofino-wedge100/box.toml"));
+    machine.write("wedge.toml", &file.unwrap());
+    let finding = || {
+        let (json, _) = machine.json("check wedge.toml --here");
+        let checks = json["checks"].as_array().unwrap();
+        checks.iter().find(|check| check["check"] == "switch").unwrap().to_string()
+    };
+    let found = finding();
+    assert!(found.contains("share/linkemu/tofino/linkemu.p4info.bin: No such file"), "{found}");
+    let at = |name: &str| format!("usr/local/share/linkemu/tofino/{name}");
+    // bmv2's P4Info, whose names are the same, with another architecture.
+    let info = std::fs::read(format!("{repository}/p4src/compiled/bmv2/linkemu.p4info.bin"));
+    let (package, info) = (b"\x0a\x15\x0a\x07linkemu\x12\x011\x2a\x07v1model", info.unwrap());
+    let rest = info.strip_prefix(package).unwrap();
+    machine.write(&at("linkemu.conf"), "{\"p4_devices\": []}");
+    std::fs::write(machine.at(&at("linkemu.p4info.bin")), &info).unwrap();
+    let found = finding();
+    assert!(found.contains("not of one device; give the directory that p4c -o wrote"), "{found}");
+    machine.write(
+        &at("linkemu.conf"),
+        "{\"p4_devices\": [{\"p4_programs\": [{\"program-name\": \"linkemu\", \"bfrt-config\": \
+         \"/build/bfrt.json\", \"p4_pipelines\": [{\"p4_pipeline_name\": \"pipe\", \"context\": \
+         \"/build/pipe/context.json\", \"config\": \"/build/pipe/tofino.bin\", \"pipe_scope\": [0, \
+         1]}]}]}]}",
+    );
+    for name in ["bfrt.json", "pipe/context.json", "pipe/tofino.bin"] {
+        machine.write(&at(name), "{}");
+    }
+    let found = finding();
+    assert!(found.contains("linkemu 1 (v1model)") && found.contains("needs"), "{found}");
+    let package = b"\x0a\x11\x0a\x07linkemu\x12\x011\x2a\x03tna";
+    std::fs::write(machine.at(&at("linkemu.p4info.bin")), [&package[..], rest].concat()).unwrap();
+    let found = finding();
+    assert!(found.contains("linkemu/tofino has the program linkemu 1 (tna)"), "{found}");
 }
 
 #[test]

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Configuration of a switch, from the box file, and its P4 program.
 
+use crate::names::{self, CheckError};
+use crate::tofino::{self, Format, TofinoError};
 use emu::units::ByDirection;
-use p4runtime::Tls;
+use p4runtime::{P4Info, Tls};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fs::File;
@@ -17,8 +19,10 @@ const FILE_BYTES: u64 = 64 << 20;
 const DEVICE: &str = "linkemu.json";
 /// File name of the compiled program for SWX.
 const SWX: &str = "linkemu.spec";
-/// File name of the compiled program for a Tofino.
+/// File name of a Tofino's program in the form of its P4Runtime server.
 const TOFINO: &str = "linkemu.bin";
+/// File name of the compiler's description of its output for a Tofino.
+const CONF: &str = "linkemu.conf";
 /// File name of the P4Info.
 const P4INFO: &str = "linkemu.p4info.bin";
 
@@ -116,6 +120,10 @@ pub enum ProgramError {
     Io { path: PathBuf, source: io::Error },
     #[error("{} has more than {} MiB: not a P4 program of linkemu", .0.display(), FILE_BYTES >> 20)]
     TooLong(PathBuf),
+    #[error(transparent)]
+    Tofino(#[from] TofinoError),
+    #[error(transparent)]
+    Check(#[from] CheckError),
 }
 
 impl Program {
@@ -125,13 +133,19 @@ impl Program {
         Self { device: Cow::Borrowed(device), p4info: Cow::Borrowed(p4info) }
     }
 
-    /// Reads a program from a directory: `linkemu.p4info.bin`, and `linkemu.json` for bmv2,
-    /// `linkemu.spec` for SWX or `linkemu.bin` for a Tofino.
+    /// Reads a program from a directory: `linkemu.p4info.bin`, and `linkemu.json` for bmv2 or
+    /// `linkemu.spec` for SWX. For a Tofino the rest is the compiler's output, which is converted to
+    /// `format`. Without `format` it is `linkemu.bin` as it is, if there is one, and otherwise
+    /// Stratum's.
     ///
     /// # Errors
-    /// If a file cannot be read or is too large.
-    pub fn read(directory: &Path, target: Target) -> Result<Self, ProgramError> {
-        let read = |name: &str| {
+    /// If a file cannot be read or is too large, or is not the compiler's.
+    pub fn read(
+        directory: &Path,
+        target: Target,
+        format: Option<Format>,
+    ) -> Result<Self, ProgramError> {
+        let read = |name: &Path| {
             let path = directory.join(name);
             let failed = |source| ProgramError::Io { path: path.clone(), source };
             let file = File::open(&path).map_err(failed)?;
@@ -140,9 +154,27 @@ impl Program {
             if bytes.len() as u64 > FILE_BYTES {
                 return Err(ProgramError::TooLong(path));
             }
-            Ok(Cow::Owned(bytes))
+            Ok(bytes)
         };
-        Ok(Self { device: read(target.device())?, p4info: read(P4INFO)? })
+        let p4info = read(Path::new(P4INFO))?;
+        let ready = format.is_none() && directory.join(TOFINO).exists();
+        let device = if target == Target::Tofino && !ready {
+            let conf = read(Path::new(CONF))?;
+            tofino::device(&directory.join(CONF), &conf, format.unwrap_or_default(), read)?
+        } else {
+            read(Path::new(target.device()))?
+        };
+        Ok(Self { device: Cow::Owned(device), p4info: Cow::Owned(p4info) })
+    }
+
+    /// Checks that a session can use the program. Returns its name, version and architecture.
+    ///
+    /// # Errors
+    /// The first difference, and the remedy.
+    pub fn check(&self, target: Target) -> Result<String, ProgramError> {
+        let info = P4Info::decode(&self.p4info).map_err(CheckError::from)?;
+        names::check(&info, target)?;
+        Ok(info.package().to_string())
     }
 
     /// Identifies the program: the first 64 bits of its hash.

@@ -21,6 +21,7 @@ mod slots;
 mod standing;
 mod task;
 mod timing;
+mod tofino;
 
 pub use cells::Cells;
 pub use config::{Config, MAX_BOXES, Program, ProgramError, Sides, Stages, Target};
@@ -33,3 +34,4 @@ pub use model::{
 pub use names::CheckError;
 pub use p4runtime::Tls;
 pub use timing::Timing;
+pub use tofino::{Format, TofinoError};

@@ -4,7 +4,7 @@
 //! The dataplane never talks to it. It takes and gives shims ([`shim`]) because there is
 //! one, and tells linkd, which controls it, where it is and what it may do.
 
-use boxfile::{Stage, Switch, SwitchTls as Tls, Target};
+use boxfile::{Format, Stage, Switch, SwitchTls as Tls, Target};
 use proto::dataplane::v1 as pb;
 use shim::{Numbers, Tick};
 
@@ -41,6 +41,14 @@ fn numbers_of(target: pb::SwitchTarget, boxes: u32, workers: usize) -> Numbers {
     Numbers::of_first(tick(target), workers).shared_by(boxes)
 }
 
+fn format(format: Option<Format>) -> pb::SwitchFormat {
+    match format {
+        None => pb::SwitchFormat::Unspecified,
+        Some(Format::Stratum) => pb::SwitchFormat::Stratum,
+        Some(Format::BfSwitchd) => pb::SwitchFormat::BfSwitchd,
+    }
+}
+
 fn tls(tls: &Tls) -> pb::SwitchTls {
     let Tls { ca, own, server_name } = tls;
     let (cert, key) = own.clone().unwrap_or_default();
@@ -66,6 +74,7 @@ pub fn describe(switch: &Switch) -> pb::Switch {
         program: switch.program.clone(),
         sharing: switch.boxes,
         tls: switch.tls.as_ref().map(tls),
+        format: format(switch.format).into(),
     }
 }
 
@@ -77,7 +86,7 @@ mod tests {
     #[test]
     fn switch_is_described() {
         let text = "target = \"tofino\"\naddress = \"https://[::1]:50051\"\ndevice = 0\n\
-                    ca = \"/a/ca.pem\"\ncert = \"/a/p4.pem\"\nkey = \"/a/p4.key\"\n\
+                    ca = \"/a/ca.pem\"\nformat = \"bf_switchd\"\ncert = \"/a/p4.pem\"\nkey = \"/a/p4.key\"\n\
                     election = 7\nboxes = 3\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\n\
                     stages = [\"loss\"]\nprogram = \"/usr/share/linkemu\"";
         let file: SwitchFile = toml::from_str(text).unwrap();
@@ -101,6 +110,7 @@ mod tests {
                 key: "/a/p4.key".into(),
                 server_name: String::new(),
             }),
+            format: pb::SwitchFormat::BfSwitchd.into(),
         };
         assert_eq!(describe(&switch), expected);
         let four = Numbers::of_first(Tick::Nanosecond, 4).shared_by(3);

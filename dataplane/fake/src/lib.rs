@@ -44,6 +44,7 @@ pub fn declared_switch(address: &str) -> dp::Switch {
         program: String::new(),
         sharing: 1,
         tls: None,
+        format: dp::SwitchFormat::Unspecified as i32,
     }
 }
 

@@ -31,4 +31,4 @@ pub use pci::{Address, Nic, nics, of_interface};
 pub use port::{Driver, NicId, Port, PortTable, Select, Side, beside_kernel};
 pub use problem::Problem;
 pub use schema::{BoxFile, BoxFileError, Clock, Huge, Idle, Memory, Ports, Workers};
-pub use switch::{Stage, Switch, SwitchError, SwitchFile, SwitchTls, Target};
+pub use switch::{Format, Stage, Switch, SwitchError, SwitchFile, SwitchTls, Target};

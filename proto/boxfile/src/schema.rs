@@ -341,7 +341,7 @@ mod tests {
     fn every_switch_key_is_known() {
         let text = "[switch]\naddress = \"x\"\ndevice = 1\ntarget = \"bmv2\"\nelection = 1\n\
                     box_wan = 0\nbox_client = 1\nboxes = 2\nwan = [2]\nclient = [3]\nstages = []\n\
-                    program = \"/p\"\nca = \"/a\"\ncert = \"/b\"\nkey = \"/c\"\n\
+                    program = \"/p\"\nformat = \"stratum\"\nca = \"/a\"\ncert = \"/b\"\nkey = \"/c\"\n\
                     server_name = \"d\"";
         assert_eq!(text.lines().count(), switch::KEYS.len() + 1);
         let file = parse(text).unwrap().switch.unwrap();

@@ -23,6 +23,7 @@ pub(crate) const KEYS: &[&str] = &[
     "client",
     "stages",
     "program",
+    "format",
     "ca",
     "cert",
     "key",
@@ -43,6 +44,16 @@ pub enum Target {
     /// DPDK's software switch, in `linkd-p4switch`.
     Swx,
     Tofino,
+}
+
+/// What the P4Runtime server of a Tofino takes as its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// Stratum's `BfPipelineConfig`.
+    Stratum,
+    /// The packed form of `bf_switchd` and PI.
+    BfSwitchd,
 }
 
 /// Stages that the switch can run instead of the dataplane.
@@ -78,6 +89,8 @@ pub struct SwitchFile {
     pub client: Option<Vec<u64>>,
     pub stages: Option<Vec<Stage>>,
     pub program: Option<PathBuf>,
+    /// For a Tofino.
+    pub format: Option<Format>,
     /// Authorities that sign the switch's certificate, in PEM; for `https`.
     pub ca: Option<PathBuf>,
     /// linkd's certificate, in PEM, if the switch asks for one.
@@ -108,6 +121,8 @@ pub struct Switch {
     pub stages: Vec<Stage>,
     /// Directory of another program; empty for linkemu's own.
     pub program: String,
+    /// `None`: a file of the directory as it is, or else Stratum's.
+    pub format: Option<Format>,
     /// For an address with `https`.
     pub tls: Option<SwitchTls>,
 }
@@ -170,6 +185,11 @@ pub enum SwitchError {
          signs the switch's certificate, such as \"/etc/linkemu/ca.pem\" (linkctl pki ca)"
     )]
     NoAuthority(String),
+    #[error(
+        "switch.format in the box's file is for target = \"tofino\": leave `format` out, or write \
+         that target"
+    )]
+    Format,
     /// A key for TLS without TLS.
     #[error(
         "switch.{key} in the box's file is for TLS, and switch.address is `{address}`: write \
@@ -245,6 +265,9 @@ impl Switch {
             program => program.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
         };
         let tls = tls(file, address)?;
+        if file.format.is_some() && target != Target::Tofino {
+            return Err(SwitchError::Format);
+        }
         Ok(Self {
             address: address.to_owned(),
             device: file.device.unwrap_or(1),
@@ -256,6 +279,7 @@ impl Switch {
             client,
             stages: file.stages.clone().unwrap_or_else(|| DEFAULT_STAGES.to_vec()),
             program,
+            format: file.format,
             tls,
         })
     }
@@ -332,6 +356,7 @@ mod tests {
             client: vec![3],
             stages: vec![Stage::Classification],
             program: String::new(),
+            format: None,
             tls: None,
         };
         assert_eq!(switch(LEAST), Ok(expected));
@@ -345,10 +370,12 @@ mod tests {
     #[test]
     fn given_switch_keys_are_applied() {
         let text = "target = \"tofino\"\naddress = \"http://[::1]:50051\"\ndevice = 0\n\
-                    election = 7\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\n\
+                    election = 7\nformat = \"bf_switchd\"\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\n\
+                    client = [4]\n\
                     stages = [\"loss\"]\nprogram = \"/usr/share/linkemu\"";
         let found = switch(text).unwrap();
         assert_eq!((found.target, found.device), (Target::Tofino, 0));
+        assert_eq!(found.format, Some(Format::BfSwitchd));
         assert_eq!((found.to_box[0], found.wan), (510, vec![1, 2, 3]));
         assert_eq!(found.stages, [Stage::Loss]);
         assert_eq!((found.election.get(), &*found.program), (7, "/usr/share/linkemu"));
@@ -401,6 +428,8 @@ mod tests {
             ("wan = [2]", "wan = [2]\nprogram = \"a/b\"", "is `a/b`: linkd reads it"),
             ("wan = [2]", "wan = [2]\nprogram = \"/a/linkemu.bin\"", "give its directory"),
             ("\"bmv2\"", "\"tofino\"", "has no `program`"),
+            ("wan = [2]", "wan = [2]\nformat = \"stratum\"", "switch.format in the box's file is"),
+            ("wan = [2]", "wan = [2]\nformat = \"x\"", "unknown variant `x`, expected `stratum`"),
             (
                 "\"bmv2\"",
                 "\"bmv3\"",

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files of `[switch]` on this machine: those for TLS. linkd reads them, as another user.
+//! Files of `[switch]` on this machine: those for TLS, and the program. linkd reads them, as another
+//! user.
 
 use crate::appliance::host::Host;
 use ::doctor::finding::Finding;
+use ::switch::{Format, Program, Target};
 use boxfile::{BoxFile, Switch, SwitchTls};
 use nix::unistd::User;
 use std::os::unix::fs::MetadataExt;
@@ -14,14 +16,41 @@ const USER: &str = "linkemu";
 /// Directories that linkd's service does not see (`ProtectHome=`, `PrivateTmp=`).
 const HIDDEN: [&str; 5] = ["/home", "/root", "/run/user", "/tmp", "/var/tmp"];
 
-/// One finding for TLS; none without it.
-pub fn check(host: &Host, file: &BoxFile) -> Option<Finding> {
+/// One finding for TLS and one for the program, where the file has them.
+pub fn check(host: &Host, file: &BoxFile) -> Vec<Finding> {
     // An invalid `[switch]` is reported elsewhere.
-    let switch = Switch::new(file.switch.as_ref()?).ok()?;
-    let tls = switch.tls?;
-    Some(wrong(host, &tls).unwrap_or_else(|| {
-        Finding::ok(CHECK, format!("the certificates for {} can be used", switch.address))
-    }))
+    let switch = file.switch.as_ref().and_then(|switch| Switch::new(switch).ok());
+    let Some(switch) = switch else { return Vec::new() };
+    let tls = switch.tls.as_ref().map(|tls| {
+        wrong(host, tls).unwrap_or_else(|| {
+            Finding::ok(CHECK, format!("the certificates for {} can be used", switch.address))
+        })
+    });
+    let program = (!switch.program.is_empty()).then(|| program(host, &switch));
+    tls.into_iter().chain(program).collect()
+}
+
+/// The program in the directory, in the form that the switch's server takes.
+fn program(host: &Host, switch: &Switch) -> Finding {
+    let target = match switch.target {
+        boxfile::Target::Bmv2 => Target::Bmv2,
+        boxfile::Target::Swx => Target::Swx,
+        boxfile::Target::Tofino => Target::Tofino,
+    };
+    let format = switch.format.map(|format| match format {
+        boxfile::Format::Stratum => Format::Stratum,
+        boxfile::Format::BfSwitchd => Format::BfSwitchd,
+    });
+    let directory = host.at(Path::new(&switch.program));
+    let read = Program::read(&directory, target, format);
+    match read.and_then(|program| program.check(target)) {
+        Ok(name) => Finding::ok(CHECK, format!("{} has the program {name}", switch.program)),
+        Err(error) => {
+            let why = "linkd loads the program into the switch";
+            let remedy = format!("ls {}   # what the compiler wrote", switch.program);
+            Finding::warning(CHECK, error.to_string(), why, remedy).bad_if(true)
+        }
+    }
 }
 
 fn wrong(host: &Host, SwitchTls { ca, own, .. }: &SwitchTls) -> Option<Finding> {

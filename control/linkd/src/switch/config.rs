@@ -3,7 +3,16 @@
 
 use proto::dataplane::v1 as dp;
 use std::path::{Path, PathBuf};
-use switch::{Config, MAX_BOXES, Program, Sides, Target, Tls};
+use switch::{Config, Format, MAX_BOXES, Program, Sides, Target, Tls};
+
+fn format(declared: &dp::Switch) -> Result<Option<Format>, String> {
+    match dp::SwitchFormat::try_from(declared.format) {
+        Ok(dp::SwitchFormat::Unspecified) => Ok(None),
+        Ok(dp::SwitchFormat::Stratum) => Ok(Some(Format::Stratum)),
+        Ok(dp::SwitchFormat::BfSwitchd) => Ok(Some(Format::BfSwitchd)),
+        Err(_) => Err("the dataplane names an unknown format: it is of another version".into()),
+    }
+}
 
 pub(super) fn config(declared: &dp::Switch) -> Result<Config, String> {
     let target = match declared.target() {
@@ -22,7 +31,7 @@ pub(super) fn config(declared: &dp::Switch) -> Result<Config, String> {
                  `program` in the box's file"
                 .into());
         }
-        (directory, target) => Program::read(Path::new(directory), target)
+        (directory, target) => Program::read(Path::new(directory), target, format(declared)?)
             .map_err(|error| format!("{error}; see `program` in the box's file"))?,
     };
     let dp::Switch { address, device, election, boxes, .. } = declared;
