@@ -3,7 +3,8 @@
 //! needs, and writes the audit log.
 //!
 //! A request proceeds with its [`Caller`] in its extensions. Requests of audited calls, and of
-//! calls with fields that decide the role, are read completely first; others pass as a stream.
+//! calls with fields that decide the role, are read completely first; others pass as a stream, and so
+//! do those to the dataplane, of which the log has the method alone.
 
 use crate::audit::{Audit, AuditError, Line};
 use crate::budget::{Account, Budgets};
@@ -135,7 +136,8 @@ impl Authorisation {
         let shown = clip(&method);
         let line = |event| Line::of(event, &caller, &shown);
         let mut needed = roles::of_method(&method);
-        let descriptor = method::find(&method).filter(|method| !method.client_streaming);
+        let descriptor =
+            method::find(&method).filter(|it| !it.client_streaming && !roles::passes(&method));
         let mut rules = roles::of_fields(&method).peekable();
         let read = needed > Role::Viewer || rules.peek().is_some();
         let (mut request, message) = match descriptor {
@@ -172,7 +174,7 @@ impl Authorisation {
         }
         let account = self.budgets.account(&caller);
         let unary = descriptor.filter(|method| !method.server_streaming);
-        if needed == Role::Viewer {
+        if needed == Role::Viewer || roles::is_unaudited(&method) {
             request.extensions_mut().insert(caller);
             let response = inner.call(request).await?;
             let is_whole = unary.is_some() && !has_status(&response);

@@ -67,6 +67,8 @@ pub(crate) struct Dataplane {
     switches: Switches,
     /// The controller's token; zero while linkd is not the controller.
     token: Arc<watch::Sender<u64>>,
+    /// Another process controls it: this linkd shows it and changes nothing.
+    is_member: bool,
 }
 
 impl Dataplane {
@@ -81,15 +83,29 @@ impl Dataplane {
         let channel =
             Endpoint::from_static("http://dataplane").connect_with_connector_lazy(connect);
         let client = client(channel.clone(), Linked(None));
-        Self { path, channel, client, switches, token: Arc::new(watch::Sender::new(0)) }
+        let token = Arc::new(watch::Sender::new(0));
+        Self { path, channel, client, switches, token, is_member: false }
+    }
+
+    /// The dataplane of a box of a group.
+    pub fn of_member(self) -> Self {
+        Self { is_member: true, ..self }
+    }
+
+    pub fn is_member(&self) -> bool {
+        self.is_member
+    }
+
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
     }
 
     /// The same dataplane, for another of its links, which no switch is before.
     pub fn of_link(&self, name: &str, events: Events) -> Self {
-        let Self { path, channel, token, .. } = self.clone();
+        let Self { path, channel, token, is_member, .. } = self.clone();
         // Names of links are ASCII.
         let client = client(channel.clone(), Linked(name.parse().ok()));
-        Self { path, channel, client, switches: Switches::new(events), token }
+        Self { path, channel, client, switches: Switches::new(events), token, is_member }
     }
 
     /// All links and their rules.
@@ -128,6 +144,9 @@ impl Dataplane {
     /// Holds control of the dataplane under a name whenever it is reachable, while this future is
     /// polled.
     pub async fn control(&self, name: &str) {
+        if self.is_member {
+            std::future::pending().await
+        }
         loop {
             let request = dp::ControlRequest { name: name.to_owned() };
             if let Ok(response) = self.client.clone().control(request).await {
@@ -144,6 +163,9 @@ impl Dataplane {
     /// Waits, for a limited time, until linkd is the controller. If another linkd is, the next
     /// request is refused with its name.
     pub async fn controlled(&self) {
+        if self.is_member {
+            return;
+        }
         let mut token = self.token.subscribe();
         // The sender lives as long as `self`.
         let waiting = token.wait_for(|token| *token != 0);
@@ -154,7 +176,8 @@ impl Dataplane {
     fn tokened<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         let token = *self.token.borrow();
-        if token != 0
+        // Nobody has the token zero: the dataplane refuses, with its controller's name.
+        if (token != 0 || self.is_member)
             && let Ok(token) = token.to_string().parse()
         {
             request.metadata_mut().insert(TOKEN_METADATA, token);
@@ -178,6 +201,14 @@ impl Dataplane {
         let refused = |status: &Status| status.code() == Code::FailedPrecondition;
         if !answer.as_ref().is_err_and(refused) {
             return answer;
+        }
+        if self.is_member {
+            return answer.map_err(|status| {
+                Status::failed_precondition(format!(
+                    "this linkd shows a box of a group (--member), which the group's linkd changes: {}",
+                    status.message()
+                ))
+            });
         }
         if sent == 0 {
             self.controlled().await;
@@ -259,7 +290,8 @@ impl Dataplane {
 
     /// Asks a dataplane that has not been asked yet what switch is before it.
     pub async fn meet(&self, instance: u64) -> Result<(), Status> {
-        if self.switches.must_ask(instance) {
+        // The switch is that of the group.
+        if !self.is_member && self.switches.must_ask(instance) {
             self.switches.described(&self.describe().await?);
         }
         Ok(())

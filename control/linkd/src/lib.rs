@@ -27,6 +27,7 @@ mod keeper;
 mod leases;
 mod limits;
 mod links;
+mod member;
 mod metrics;
 mod named;
 mod offload;

@@ -86,6 +86,11 @@ struct Args {
     )]
     dataplane: PathBuf,
 
+    /// Show this box, and let the linkd-group of its group call the dataplane through --listen: callers
+    /// with the role admin. Changes are made at the group's linkd alone
+    #[arg(long)]
+    member: bool,
+
     /// Offer the profiles (*.toml) of this directory too; may be given again
     #[arg(long, value_name = "DIR")]
     profiles: Vec<PathBuf>,
@@ -147,6 +152,10 @@ Examples:
     linkd --listen 0.0.0.0:8443 --tls-cert linkemu.lab.pem --tls-key linkemu.lab.key \\
       --tls-client-ca ca.pem --audit-log /var/log/linkemu/audit.jsonl
 
+  Serve a box of a group to the linkd-group on another machine:
+    linkd --member --listen 0.0.0.0:8443 --tls-cert box2.lab.pem --tls-key box2.lab.key \\
+      --tls-client-ca ca.pem
+
 With TLS or --audit-log, SIGHUP reads the certificates and revocation lists and reopens the audit log; SIGTERM and SIGINT end it cleanly. Exit codes: 0 ended, 1 failed, 2 usage.";
 
 fn parse_mode(text: &str) -> Result<u32, String> {
@@ -204,6 +213,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
         listen,
         web,
         audit: audit_log,
+        member: args.member,
         ..Security::default()
     };
     let profiles = catalog.iter().count();

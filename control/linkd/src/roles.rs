@@ -82,6 +82,18 @@ const STANDARD: &[(&str, Role)] = &[
     ("grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Viewer),
 ];
 
+/// Calls of linkd-group that only read, some of them hundreds of times a second, and are therefore not
+/// in the audit log.
+const UNAUDITED: &[&str] = &[
+    "dataplane.v1.Dataplane/Describe",
+    "dataplane.v1.Dataplane/GetPlan",
+    "dataplane.v1.Dataplane/GetScenario",
+    "dataplane.v1.Dataplane/GetStats",
+    "dataplane.v1.Dataplane/ListLinks",
+    "dataplane.v1.Dataplane/LookAtClients",
+    "dataplane.v1.Dataplane/Watch",
+];
+
 /// Fields that make a call need more when they are set.
 const FIELDS: &[(&str, &str, Role)] = &[
     // It restarts the high-water marks for all users.
@@ -95,6 +107,16 @@ const FIELDS: &[(&str, &str, Role)] = &[
 pub(crate) fn of_method(method: &str) -> Role {
     let mut known = METHODS.iter().chain(STANDARD);
     known.find(|(name, _)| *name == method).map_or(Admin, |(_, role)| *role)
+}
+
+/// Whether a call passes to the dataplane unread (`--member`).
+pub(crate) fn passes(method: &str) -> bool {
+    method.starts_with("dataplane.v1.")
+}
+
+/// Whether a call is left out of the audit log although it needs more than a viewer.
+pub(crate) fn is_unaudited(method: &str) -> bool {
+    UNAUDITED.contains(&method)
 }
 
 /// The fields of a method's request that need more.
@@ -156,6 +178,18 @@ mod tests {
             assert!(methods[*method].contains(field), "{method}: {field}");
             assert!(*role > of_method(method), "{method}: {field} is of no consequence");
         }
+    }
+
+    #[test]
+    fn calls_of_the_dataplane_need_an_admin_and_changes_are_audited() {
+        let methods = proto::method::all().iter().map(|method| &*method.name);
+        let dataplane: Vec<_> = methods.filter(|it| passes(it)).collect();
+        assert!(UNAUDITED.iter().all(|method| dataplane.contains(method)), "{dataplane:?}");
+        for method in dataplane {
+            assert_eq!(of_method(method), Admin);
+        }
+        assert!(!is_unaudited("dataplane.v1.Dataplane/Apply"));
+        assert!(is_unaudited("dataplane.v1.Dataplane/GetPlan"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::history::History;
 use crate::jobs::Jobs;
 use crate::limits::{Limits, Slots};
 use crate::links::Links;
+use crate::member::Passage;
 use crate::metrics::Metrics;
 use crate::scenarios::{Scenarios, follow};
 use crate::service::Service;
@@ -88,6 +89,8 @@ pub struct Security {
     pub audit: Option<PathBuf>,
     /// On connections.
     pub limits: Limits,
+    /// Let admins call the dataplane through linkd, which then changes nothing itself.
+    pub member: bool,
 }
 
 /// Where to serve TCP, which needs certificates.
@@ -159,6 +162,7 @@ pub struct Server {
     saver: Saver,
     damage: Vec<String>,
     limits: Limits,
+    member: bool,
     // Dropped first, then the claim.
     listener: UnixListener,
     tcp: Option<(TcpListener, Arc<Keys>)>,
@@ -177,7 +181,7 @@ impl Server {
     /// the audit log cannot be written.
     pub fn bind(settings: Settings) -> Result<Self, ServerError> {
         let Settings { socket, dataplane, catalog, state, security } = settings;
-        let Security { socket: permissions, listen, web, audit, limits } = security;
+        let Security { socket: permissions, listen, web, audit, limits, member } = security;
         let keys = listen.as_ref().map(|listen| Keys::read(listen.tls.clone())).transpose()?;
         let (directory, kept) = match state {
             None => (None, Kept::default()),
@@ -210,6 +214,7 @@ impl Server {
             saver,
             damage,
             limits,
+            member,
             listener,
             tcp,
             web,
@@ -248,7 +253,7 @@ impl Server {
     /// If the transport fails.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
         let Self { dataplane, catalog, profiles, links, saver, damage, limits, .. } = self;
-        let Self { listener, tcp, web, audit, claim, metrics, .. } = self;
+        let Self { listener, tcp, web, audit, claim, metrics, member, .. } = self;
         let at = listener.local_addr().ok();
         let at = at.as_ref().and_then(|at| at.as_pathname()).unwrap_or(Path::new("no path"));
         let name = format!("linkd at {}, process {}", at.display(), std::process::id());
@@ -257,6 +262,8 @@ impl Server {
         let events = Events::new();
         let dataplane_socket = dataplane.clone();
         let dataplane = Dataplane::new(dataplane, Switches::new(events.clone()));
+        let dataplane = if member { dataplane.of_member() } else { dataplane };
+        let passage = member.then(|| Passage::new(dataplane_socket.clone(), dataplane.channel()));
         let watching = Watching::new(stopping.clone());
         let control = Control::new(
             catalog,
@@ -350,7 +357,10 @@ impl Server {
             .http2_keepalive_timeout(Some(limits.dead))
             .timeout(DEADLINE)
             .layer(gate.clone())
-            .add_routes(routes.clone())
+            .add_routes(match passage {
+                Some(passage) => routes.clone().add_service(passage),
+                None => routes.clone(),
+            })
             .serve_with_incoming_shutdown(incoming, async {
                 shutdown.await;
                 let _ = stop.send(true);

@@ -13,6 +13,7 @@ mod jobs;
 mod leases;
 mod links;
 mod machine;
+mod member;
 mod metrics;
 mod monitoring;
 mod process;

@@ -7,7 +7,8 @@
 mod service;
 
 use owner::{
-    Entry, Journal, Link, LinkChange, Made, Merged, Refusal, Request as Keyed, Scenarios, Terms,
+    Controllers, Entry, Journal, Link, LinkChange, Made, Merged, Refusal, Request as Keyed,
+    Scenarios, Terms,
 };
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
@@ -112,6 +113,8 @@ pub struct State {
     pub looked: u64,
     /// Calls of Withdraw.
     pub withdrawals: u64,
+    /// If set, changes need the token of its controller, as in the dataplane.
+    pub controllers: Option<Controllers>,
     /// Ports in the answer to Describe.
     pub ports: Vec<dp::Port>,
     /// Changes that wait for their instants.

@@ -20,8 +20,12 @@ impl Dataplane for Service {
 
     async fn control(
         &self,
-        _: Request<dp::ControlRequest>,
+        request: Request<dp::ControlRequest>,
     ) -> Result<Response<Self::ControlStream>, Status> {
+        let controllers = self.lane(&request)?.instance.fake.state().controllers.clone();
+        if let Some(controllers) = controllers {
+            return Ok(Response::new(Box::pin(controllers.take(&request.get_ref().name)?)));
+        }
         // For any caller, until the stream ends.
         let token = tokio_stream::once(Ok(dp::ControlResponse { token: 1 }));
         Ok(Response::new(Box::pin(token.chain(tokio_stream::pending()))))
@@ -45,6 +49,9 @@ impl Dataplane for Service {
         request: Request<dp::ApplyRequest>,
     ) -> Result<Response<dp::ApplyResponse>, Status> {
         let lane = self.lane(&request)?;
+        if let Some(controllers) = &lane.instance.fake.state().controllers {
+            controllers.check(&request)?;
+        }
         let (stall, hesitation) = {
             let state = lane.instance.fake.state();
             (state.stall, state.hesitation)

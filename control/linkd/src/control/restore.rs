@@ -36,7 +36,8 @@ impl Control {
         if is_new && kept.instance != 0 && kept.scenario.is_some() {
             self.end_scenario("the dataplane was restarted, and the scenario ended with it");
         }
-        let is_empty = is_new && applied.generation == 0;
+        // The group brings its members to its plan.
+        let is_empty = is_new && applied.generation == 0 && !dataplane.is_member();
         let Some(last) = kept.plan.filter(|_| is_empty) else {
             if (instance, applied.generation) != (kept.instance, kept.generation) {
                 saver.update(|state| {
