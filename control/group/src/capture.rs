@@ -38,7 +38,7 @@ impl Group {
         let (Some(place), None) = (places.next(), places.next()) else {
             let names: Vec<_> = members.iter().map(|it| &*it.name).collect();
             return Err(Status::failed_precondition(format!(
-                "these clients are on several boxes: name clients of one box (linkctl box list), or \
+                "these clients are on several boxes: name clients of one box (linkctl group show), or \
                  capture on each box ({})",
                 names.join(", ")
             )));

@@ -85,7 +85,7 @@ async fn box_that_was_down_gets_the_plan_before_it_is_current() {
     lab.until("b2 is down", |boxes| !boxes[1].up).await;
     let (_, lost) = lab.event(0, pb::EventKind::BoxLost).await;
     assert_eq!(lost.subject, "b2");
-    assert!(lost.message.contains("linkctl box move --from b2"), "{}", lost.message);
+    assert!(lost.message.contains("linkctl group move --from b2"), "{}", lost.message);
     let made = lab.apply(set("starlink")).await.unwrap();
     let remarks = made.remarks.join("\n");
     assert!(remarks.contains("box b2 is down and gets this change when it is back"), "{remarks}");
