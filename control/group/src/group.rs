@@ -365,8 +365,11 @@ impl Group {
 
     /// The boxes, in the order of the file.
     pub async fn boxes(&self) -> Vec<dp::Box> {
+        let tips = self.0.history.lock().await.tips.clone();
+        // One that was started anew has another plan until its task has looked at it.
+        let current = tips.iter().zip(&self.0.members);
         let current: Vec<_> =
-            self.0.history.lock().await.tips.iter().map(Option::is_some).collect();
+            current.map(|(tip, it)| tip.is_some_and(|tip| tip.instance == it.instance())).collect();
         let loads = self.loads();
         let boxes = self.0.members.iter().zip(current).zip(loads);
         let boxes = boxes.map(|((member, current), clients)| {

@@ -331,6 +331,7 @@ impl Group {
             let member = &self.0.members[place];
             let offset = member.offset();
             let tip = &mut history.tips[place];
+            *tip = tip.filter(|tip| tip.instance == member.instance());
             let mut request = dp::ApplyRequest {
                 cause: Some(cause(&terms.source)),
                 lossy: terms.lossy,
