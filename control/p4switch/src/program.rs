@@ -233,6 +233,10 @@ const fn ones(width: u32) -> u128 {
 
 /// Whether p4c calls the object `name` of the program so in the specification.
 fn is_called(own: &str, name: &str, suffix: &str) -> bool {
+    // Those of the core library have no prefix.
+    if own == name && suffix.is_empty() {
+        return true;
+    }
     let start = name.replace('.', "_");
     let rest = own.strip_prefix('_').and_then(|own| own.strip_prefix(&start));
     let Some(rest) = rest.and_then(|rest| rest.strip_suffix(suffix)) else { return false };

@@ -70,7 +70,6 @@ const TESTS: &[Test] = tests! {
     RealTime Switch session::session_resumes_after_other_controller_leaves,
     RealTime Programs path::satellite_link_works_behind_switch,
     RealTime Memory path::switch_and_box_share_memory,
-    RealTime Programs equivalence::link_with_switch_equals_link_without,
     RealTime Programs egress::frames_lost_at_egress_fail_the_certificate,
     RealTime Programs accounts::every_frame_is_counted_across_changes,
     RealTime Programs lateness::switch_and_dataplane_agree_on_lateness,
@@ -80,6 +79,7 @@ const TESTS: &[Test] = tests! {
 
 /// Tests of the long form alone.
 const LONG: &[Test] = tests! {
+    RealTime Programs equivalence::link_with_switch_equals_link_without,
     RealTime Programs equivalence::many_packets_are_lost_alike_with_switch_and_without,
     Patient Switch speed::frames_per_second_of_processor_time,
     RealTime Programs speed::tcp_through_switch_and_box,

@@ -33,8 +33,7 @@ fn host(number: usize) -> Ipv4Addr {
 
 /// A file with the clients, each with the address of its own.
 fn clients() -> String {
-    let one =
-        |n| format!("[[client]]\nname = \"{}\"\nprefix = [\"{}/32\"]\n", client(n), host(n));
+    let one = |n| format!("[[client]]\nname = \"{}\"\nprefix = [\"{}/32\"]\n", client(n), host(n));
     (0..CLIENTS).map(one).collect()
 }
 
