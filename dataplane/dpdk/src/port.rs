@@ -274,7 +274,8 @@ fn describe(
     drop(control);
     let link = read_link(device, iface.map(Interface::name))?;
     let ring = spec.packet_ring(mtu);
-    let fallback = raw.max_rx_pktlen.max(u32::from(raw.mtu) + 18);
+    let said = raw.max_rx_pktlen.max(u32::from(raw.mtu) + 18);
+    let fallback = spec.memif_frame().unwrap_or(said);
     let mtu = mtu.and_then(|mtu| u16::try_from(mtu).ok()).unwrap_or(raw.mtu);
     Ok(PortInfo {
         name: device.port.clone(),

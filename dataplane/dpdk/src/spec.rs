@@ -21,6 +21,8 @@ const PACKET_SLOT_OVERHEAD: u32 = 32;
 const PACKET_SLOT: u32 = 2048;
 const JUMBO_SLOT: u32 = 16_384;
 const JUMBO_BLOCK: u32 = 65_536;
+/// Buffer size of `net_memif` without `bsize=`, bytes.
+const MEMIF_BUFFER: u32 = 2048;
 /// Ethernet header and one VLAN tag.
 const FRAME_OVER_MTU: u32 = 18;
 /// IEEE 802.1Q: 0 is no VLAN, 4095 is reserved.
@@ -184,6 +186,13 @@ impl PortSpec {
         let block_size = (frame_size > PACKET_SLOT).then(|| JUMBO_BLOCK.max(frame_size));
         let frame_count = number("framecnt").unwrap_or(if jumbo { 1024 } else { 4096 });
         Some(PacketRing { frame_size, block_size, frame_count })
+    }
+
+    /// Largest frame of a `net_memif` port, bytes: a buffer. The driver reports 1518, the length of Ethernet, but does
+    /// not compare it with any frame (DPDK 22.11, drivers/net/memif/rte_eth_memif.c).
+    pub(crate) fn memif_frame(&self) -> Option<u32> {
+        let given = self.argument("bsize").and_then(|value| value.parse().ok());
+        (self.driver() == Some("net_memif")).then(|| given.unwrap_or(MEMIF_BUFFER))
     }
 
     /// Whether it is a `net_af_packet` port with one queue: then there is nothing to distribute.
@@ -414,6 +423,13 @@ mod tests {
         assert!(ring(9000).max_frame() >= 9018);
         let device = spec("net_af_packet,iface=v0").device("wan", Some(9000));
         assert!(device.contains("blocksz=65536,framesz=16384,framecnt=1024"), "{device}");
+    }
+
+    #[test]
+    fn memif_takes_frames_that_fit_a_buffer() {
+        assert_eq!(spec("net_memif,role=server").memif_frame(), Some(2048));
+        assert_eq!(spec("net_memif,bsize=4096").memif_frame(), Some(4096));
+        assert_eq!(spec("net_null").memif_frame(), None);
     }
 
     #[test]
