@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn calls_of_the_dataplane_need_an_admin_and_changes_are_audited() {
-        let methods = proto::method::all().iter().map(|method| &*method.name);
+        let methods = proto::method::all().iter().map(|method| method.name);
         let dataplane: Vec<_> = methods.filter(|it| passes(it)).collect();
         assert!(UNAUDITED.iter().all(|method| dataplane.contains(method)), "{dataplane:?}");
         for method in dataplane {
