@@ -21,7 +21,6 @@ use crate::certificates::Listed;
 use crate::dataplane::Dataplane;
 use crate::events::Events;
 use crate::given;
-use crate::keeper;
 use crate::leases::{Leases, Now};
 use crate::named::Named;
 use crate::refusal;
@@ -324,8 +323,8 @@ impl Control {
             }
             // The owners of new clients belong into the switch before their next frames; a silent one
             // delays nothing.
-            let control = self.clone();
-            tokio::spawn(async move { keeper::meet_clients(&control).await });
+            let dataplane = self.0.dataplane.clone();
+            tokio::spawn(async move { dataplane.meet_clients().await });
         }
         let dp::Plan { profile, seed, .. } = plan.unwrap_or_default();
         pb::ChangeResponse { applied, profile, seed, remarks, repeated }

@@ -297,6 +297,23 @@ impl Dataplane {
         Ok(())
     }
 
+    /// Tells the switch, if it is ready, the clients and their owners.
+    pub async fn meet_clients(&self) -> Result<(), Status> {
+        if !self.switches.is_ready() {
+            return Ok(());
+        }
+        let before = self.describe().await?.instance;
+        let stats = self.own_stats(false).await?;
+        let in_force = self.plan().await?;
+        // Another one would have given other numbers.
+        if before == in_force.instance {
+            let said = in_force.plan.unwrap_or_default().clients.unwrap_or_default();
+            let owners = in_force.owners.unwrap_or_default();
+            self.switches.meet(before, &said, &stats, &owners).await;
+        }
+        Ok(())
+    }
+
     pub async fn describe(&self) -> Result<dp::DescribeResponse, Status> {
         let describe = |mut c: Client| async move { c.describe(dp::DescribeRequest {}).await };
         self.read(describe).await

@@ -117,26 +117,8 @@ pub(crate) async fn watch_clients(control: &Control) {
             drop(control.dataplane().switches().read().await);
         }
         // `watch_dataplane` reports its errors.
-        let _ = meet_clients(control).await;
+        let _ = control.dataplane().meet_clients().await;
     }
-}
-
-/// Tells the switch the clients and their owners.
-pub(crate) async fn meet_clients(control: &Control) -> Result<(), Status> {
-    let dataplane = control.dataplane();
-    if !dataplane.switches().is_ready() {
-        return Ok(());
-    }
-    let before = dataplane.describe().await?.instance;
-    let stats = dataplane.own_stats(false).await?;
-    let in_force = dataplane.plan().await?;
-    // Another one would have given other numbers.
-    if before == in_force.instance {
-        let said = in_force.plan.unwrap_or_default().clients.unwrap_or_default();
-        let owners = in_force.owners.unwrap_or_default();
-        dataplane.switches().meet(before, &said, &stats, &owners).await;
-    }
-    Ok(())
 }
 
 /// Looks at the dataplane, and publishes events of its ports and clients.

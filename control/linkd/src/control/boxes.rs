@@ -159,7 +159,7 @@ impl Control {
     /// Gives the switch the current owners, and waits until it has them.
     async fn write_owners(&self) -> Result<(), Status> {
         let switches = self.dataplane().switches();
-        crate::keeper::meet_clients(self).await?;
+        self.dataplane().meet_clients().await?;
         let written = tokio::time::timeout(WRITTEN_WITHIN, switches.written()).await;
         let refused = match written {
             Ok(Ok(())) => return Ok(()),
