@@ -495,7 +495,7 @@ impl Reports for Group {
         let name = &member.name;
         tracing::error!(box_ = name, clients, why, "box lost");
         let message = format!(
-            "{why}; its {clients} clients are down: start the box again, or move them (linkctl box \
+            "{why}; its {clients} clients are down: start the box again, or move them (linkctl group \
              move --from {name})"
         );
         self.tell(pb::EventKind::BoxLost, "", name, message);
