@@ -72,13 +72,13 @@ const TESTS: &[Test] = tests! {
     RealTime Memory path::switch_and_box_share_memory,
     RealTime Programs egress::frames_lost_at_egress_fail_the_certificate,
     RealTime Programs accounts::every_frame_is_counted_across_changes,
-    RealTime Programs lateness::switch_and_dataplane_agree_on_lateness,
     RealTime Programs path::switch_killed_in_mid_run_resumes_link,
     RealTime Programs group::two_boxes_are_one_emulator,
 };
 
 /// Tests of the long form alone.
 const LONG: &[Test] = tests! {
+    RealTime Programs lateness::switch_and_dataplane_agree_on_lateness,
     RealTime Programs equivalence::link_with_switch_equals_link_without,
     RealTime Programs equivalence::many_packets_are_lost_alike_with_switch_and_without,
     Patient Switch speed::frames_per_second_of_processor_time,
