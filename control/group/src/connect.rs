@@ -3,19 +3,15 @@
 //! its linkd.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use identity::{read_certificates, read_key};
 use proto::dataplane::v1::dataplane_client::DataplaneClient;
-use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
-use tokio::net::{TcpStream, UnixStream};
+use tls::client::{Fault, Names, Watched};
+use tokio::net::UnixStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::file::{Address, TlsFiles};
@@ -53,41 +49,26 @@ async fn unix(path: PathBuf) -> io::Result<TokioIo<UnixStream>> {
 }
 
 /// Reads the files at each attempt, so that renewed certificates are used.
-async fn tls(
-    host: String,
-    port: u16,
-    files: TlsFiles,
-) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
-    let connector = TlsConnector::from(Arc::new(config(&files)?));
+async fn tls(host: String, port: u16, files: TlsFiles) -> io::Result<TokioIo<Watched>> {
+    let connector = connector(&files)?;
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
     let name = ServerName::try_from(bare.to_owned()).map_err(io::Error::other)?;
-    let stream = TcpStream::connect((bare, port)).await?;
-    stream.set_nodelay(true)?;
-    connector.connect(name, stream).await.map(TokioIo::new)
+    let fault = Fault::new(Names {
+        ca: "ca in the group file".into(),
+        server: "host of dataplane in the group file".into(),
+        own: "cert and key in the group file".into(),
+        plain: "is it the linkd of a box with --listen and --member?".into(),
+    });
+    let connected = tls::client::connect(connector, (bare, port), name, fault.clone()).await;
+    let told = |error| fault.words().map_or(error, io::Error::other);
+    connected.map(TokioIo::new).map_err(told)
 }
 
 /// Reads certificates and key.
 ///
 /// # Errors
 /// With the file, and why it cannot be used.
-pub fn config(files: &TlsFiles) -> io::Result<ClientConfig> {
+pub fn connector(files: &TlsFiles) -> io::Result<TlsConnector> {
     let TlsFiles { ca, cert, key } = files;
-    let unusable = |path: &Path| {
-        let path = path.display().to_string();
-        move |error: rustls::Error| io::Error::other(format!("cannot use {path} for TLS: {error}"))
-    };
-    let mut authorities = RootCertStore::empty();
-    for authority in read_certificates(ca).map_err(io::Error::other)? {
-        authorities.add(authority).map_err(unusable(ca))?;
-    }
-    let chain = read_certificates(cert).map_err(io::Error::other)?;
-    let key = read_key(key).map_err(io::Error::other)?;
-    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(unusable(cert))?
-        .with_root_certificates(authorities)
-        .with_client_auth_cert(chain, key)
-        .map_err(unusable(cert))?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(config)
+    tls::client::connector(ca, Some((cert, key))).map_err(io::Error::other)
 }

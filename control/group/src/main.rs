@@ -41,7 +41,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let file = GroupFile::read(path)?;
     for it in &file.boxes {
         if let Address::Tls { files, .. } = &it.address {
-            connect::config(files).with_context(|| format!("box {}", it.name))?;
+            connect::connector(files).with_context(|| format!("box {}", it.name))?;
         }
     }
     let (_claim, listener) = Claim::new(&arguments.socket, "linkd-group")?;
