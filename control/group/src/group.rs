@@ -132,7 +132,7 @@ impl Group {
     }
 
     /// The plan of all boxes, at the highest of their generations; or that of the first one, at
-    /// generation zero, if they differ or one of them was started anew.
+    /// generation zero, if they differ or one of them was restarted.
     fn first_plan(&self, history: &mut History) -> Current {
         let states: Vec<_> = self.0.members.iter().map(|it| it.state().plan.clone()).collect();
         let applied = |it: &dp::GetPlanResponse| it.applied.unwrap_or_default();
@@ -366,7 +366,7 @@ impl Group {
     /// The boxes, in the order of the file.
     pub async fn boxes(&self) -> Vec<dp::Box> {
         let tips = self.0.history.lock().await.tips.clone();
-        // One that was started anew has another plan until its task has looked at it.
+        // A restarted box has another plan until its task has looked at it.
         let current = tips.iter().zip(&self.0.members);
         let current: Vec<_> =
             current.map(|(tip, it)| tip.is_some_and(|tip| tip.instance == it.instance())).collect();

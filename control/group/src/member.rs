@@ -167,7 +167,7 @@ impl Member {
         let instance = self.instance();
         let stats = self.call(SILENT, dp::GetStatsRequest { mark }, call).await?;
         let mut state = self.state();
-        // A dataplane that was started anew meanwhile is read after it was described.
+        // A dataplane that was restarted meanwhile is read after it was described.
         if state.described.as_ref().map(|it| it.instance) != Some(instance) {
             return Err(Status::unavailable("its dataplane was restarted"));
         }

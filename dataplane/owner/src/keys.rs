@@ -2,6 +2,12 @@
 //! Idempotency keys: a request that is sent again gets the answer that it had.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+
+use proto::dataplane::v1::Plan;
+
+/// Bytes of plans that are kept for repeated requests.
+const PLAN_BYTES: usize = 16 << 20;
 
 /// The key and the fingerprint of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,9 +66,21 @@ impl<T> Keys<T> {
         self.kept.push_back((request, answer));
     }
 
-    /// The answers, the newest first, to reduce what they hold.
-    pub fn answers_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.kept.iter_mut().rev().map(|(_, answer)| answer)
+    /// The same, and keeps the plans of the newest answers alone, up to 16 MiB.
+    pub fn keep_with_plan(
+        &mut self,
+        request: Request,
+        answer: T,
+        plan: impl Fn(&mut T) -> &mut Option<Arc<Plan>>,
+    ) {
+        self.keep(request, answer);
+        let mut bytes = 0;
+        for plan in self.kept.iter_mut().rev().map(|(_, answer)| plan(answer)) {
+            bytes += plan.as_deref().map_or(0, prost::Message::encoded_len);
+            if bytes > PLAN_BYTES {
+                *plan = None;
+            }
+        }
     }
 }
 

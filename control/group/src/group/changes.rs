@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of the plan: merged and checked once, applied by all boxes at one instant.
 //!
-//! The instant is [`LEAD_NS`] and the longest recent round trip ahead, on each box's clock. A box that
-//! refuses before it has the others withdraw, so that nothing is changed. What one box has made, the
-//! others make too: a box that missed a change is brought to the plan as soon as it can be.
+//! The instant is [`LEAD_NS`] and the longest recent round trip from now, on each box's clock. If a box
+//! refuses before that instant, all others withdraw the change. If one box has applied it, all apply it: a
+//! box that missed a change gets the plan as soon as it answers.
 //!
-//! A box that has the current plan gets the change itself. One that has another plan, or was started
-//! anew, gets the whole plan; it never keeps the others from changing.
+//! A box with the current plan gets the change. A box with another plan, or a restarted one, gets the
+//! whole plan; its refusal does not stop the others.
 
 mod follow;
 mod remarks;
@@ -42,8 +42,6 @@ const WAITING: usize = 32;
 const KEY_BYTES: usize = 128;
 /// Changes with a key that are known.
 const KEYS: usize = 1024;
-/// Bytes of plans that are kept for repeated requests.
-const PLAN_BYTES: usize = 16 << 20;
 /// Attempts to send a change that overtook the one before it, and the time between them.
 const TRIES: u32 = 20;
 const TRY_AGAIN: Duration = Duration::from_millis(2);
@@ -156,20 +154,6 @@ impl History {
     fn tip(&self) -> &Current {
         self.pending.back().map_or(&self.current, |it| &it.next)
     }
-
-    fn remember(&mut self, request: Keyed, made: &Made) {
-        if request.key.is_empty() {
-            return;
-        }
-        self.keys.keep(request, made.clone());
-        let mut bytes = 0;
-        for made in self.keys.answers_mut() {
-            bytes += made.plan.as_deref().map_or(0, prost::Message::encoded_len);
-            if bytes > PLAN_BYTES {
-                made.plan = None;
-            }
-        }
-    }
 }
 
 impl Group {
@@ -263,7 +247,7 @@ impl Group {
         }
     }
 
-    /// Has all boxes withdraw what is not due.
+    /// Withdraws pending changes at all boxes.
     pub(crate) async fn withdraw(&self) {
         let mut calls = JoinSet::new();
         for place in self.up() {
@@ -505,7 +489,7 @@ impl Group {
         self.show(next.clone());
         let Current { plan, applied, remarks } = next;
         let made = Made { applied, remarks, repeated: false, plan: Some(Arc::new(plan)), sequence };
-        history.remember(terms.request, &made);
+        history.keys.keep_with_plan(terms.request, made.clone(), |made| &mut made.plan);
         Ok(made)
     }
 

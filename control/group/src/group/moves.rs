@@ -76,7 +76,7 @@ struct Leaving {
     received: Option<([u64; 2], u64)>,
 }
 
-/// A client whose hold can end: instants on the former owner's clock before which nothing is due.
+/// A client whose hold can end. No packet of it is due before these instants on the former owner's clock.
 struct Ready {
     client: String,
     due_ns: Option<[u64; 2]>,

@@ -26,9 +26,6 @@ use crate::current::Current;
 use crate::names;
 use crate::schedule::AHEAD;
 
-/// Bytes of plans that are kept for repeated requests.
-const PLAN_BYTES: usize = 16 << 20;
-
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// The controller. The change is an event.
@@ -93,21 +90,6 @@ impl History {
     /// The plan that will be current at an instant, with its generation.
     fn tip(&self, at: Instant) -> &Current {
         self.schedule.tip(at).unwrap_or(&self.current)
-    }
-
-    /// Keeps the answer to a request with a key, and the plans of the newest answers.
-    fn remember(&mut self, request: Request, made: &Made) {
-        if request.key.is_empty() {
-            return;
-        }
-        self.keys.keep(request, made.clone());
-        let mut bytes = 0;
-        for made in self.keys.answers_mut() {
-            bytes += made.plan.as_deref().map_or(0, prost::Message::encoded_len);
-            if bytes > PLAN_BYTES {
-                made.plan = None;
-            }
-        }
     }
 }
 
@@ -420,7 +402,7 @@ impl Dataplane {
         history.current = next;
         let Current { plan, applied, remarks } = history.current.clone();
         let made = Made { applied, remarks, repeated: false, plan: Some(Arc::new(plan)), sequence };
-        history.remember(terms.request, &made);
+        history.keys.keep_with_plan(terms.request, made.clone(), |made| &mut made.plan);
         made
     }
 

@@ -91,7 +91,7 @@ impl Wanted {
 }
 
 /// A client by its name in the statistics.
-fn key(name: &str) -> Result<ClientKey, DataplaneError> {
+pub(super) fn key(name: &str) -> Result<ClientKey, DataplaneError> {
     name.parse().map_err(|error| {
         let shown: String = name.chars().take(64).collect();
         DataplaneError::Capture(format!(

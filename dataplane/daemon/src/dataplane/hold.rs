@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 
-use emu::client::ClientKey;
 use emu::engine::Hold;
 use emu::pipe::{Look, MAX_HOLD};
 use emu::place::worker_of;
@@ -11,6 +10,7 @@ use emu::units::{ByDirection, Direction, Instant, Nanos};
 use proto::dataplane::v1 as pb;
 use worker::command::{CommandError, Handle, Visit};
 
+use super::capture::key;
 use super::{Dataplane, DataplaneError, gather};
 
 /// Clients of a request.
@@ -18,13 +18,6 @@ const CLIENTS: usize = 4096;
 
 fn invalid(message: String) -> DataplaneError {
     DataplaneError::Hold(message)
-}
-
-fn key(name: &str) -> Result<ClientKey, DataplaneError> {
-    name.parse().map_err(|error| {
-        let shown: String = name.chars().take(64).collect();
-        invalid(format!("clients: {shown:?} is no IP address, and {error}"))
-    })
 }
 
 fn hold(client: &pb::HoldClient) -> Result<Hold, DataplaneError> {
