@@ -53,6 +53,10 @@ pub const MAX_FRAME: u32 = 10_224;
 /// Bytes that a kept buffer takes in a segment.
 pub const KEPT_RECORD: u32 = HEADER + 4;
 
+/// Successive records of lost frames that a release removes at most. They are not frames that it releases:
+/// when a frame is found to be lost depends on how far its queue was served.
+const REMOVED: usize = 64;
+
 /// No segment; the first one of the arena is not used.
 const NONE: u32 = 0;
 const LOST: u32 = 1 << 31;

@@ -27,6 +27,7 @@ use emu::mtu::{AnswerPlan, MtuPlan};
 use emu::plan::{OffloadPlan, PipePlan, Plan};
 use emu::rules::{Rule, Rules};
 use emu::shaper::{RatePlan, RateTrace, VaryingPlan};
+use emu::stats::Snapshot;
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
 
@@ -406,6 +407,20 @@ pub fn number(f: &[u8]) -> Option<u32> {
 
 /// What left: which way, whose, when it was due, and its bytes.
 pub type Left = Vec<(Direction, ClientKey, Instant, Vec<u8>)>;
+
+/// Sorts by pipe and keeps the order in each: which of two pipes sends first in a release, and how late
+/// the other is, depends on how far their queues were served, and is no frame's fate.
+pub fn sort_by_pipe(left: &mut Left) {
+    left.sort_by_key(|(direction, client, ..)| (*direction as u8, *client));
+}
+
+/// See [`sort_by_pipe`].
+pub fn forget_lateness(snapshot: &mut Snapshot) {
+    snapshot.lateness = Default::default();
+    for pipe in snapshot.clients.iter_mut().flat_map(|client| &mut client.pipes.0) {
+        pipe.lateness = Default::default();
+    }
+}
 
 pub fn release<B: Buffer>(
     engine: &mut Engine<B>,

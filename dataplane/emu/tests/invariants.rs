@@ -12,7 +12,6 @@ use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Label;
 use emu::framing::{Framing, LinkLayer};
-use emu::histogram::Lateness;
 use emu::plan::{Plan, Room};
 use emu::reorder::ReorderPlan;
 use emu::stats::{Count, DropReason, Snapshot};
@@ -138,16 +137,12 @@ proptest! {
                 end = end.max(t);
                 release(engine, end, 64, usize::MAX, left);
             }
-            // Which pipe came first is nobody's fate; the sort keeps each pipe's order.
-            left.sort_by_key(|(direction, client, ..)| (*direction as u8, *client));
+            sort_by_pipe(left);
             engine.snapshot(end, false, &mut snapshot);
             prop_assert!(snapshot.is_conserved());
             prop_assert_eq!(snapshot.total().held, Count::default());
             prop_assert_eq!(snapshot.store_used, 0);
-            // How late they are is the look's.
-            for pipe in snapshot.clients.iter_mut().flat_map(|c| &mut c.pipes.0) {
-                pipe.lateness = Lateness::default();
-            }
+            forget_lateness(&mut snapshot);
             accounts.push(std::mem::take(&mut snapshot.clients));
         }
         prop_assert_eq!(&accounts[0], &accounts[1]);

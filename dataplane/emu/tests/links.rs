@@ -136,10 +136,7 @@ proptest! {
                 prop_assert!(client.pipes.0.iter().all(|pipe| pipe.is_conserved()));
             }
         }
-        // Frames of different clients that are due at one instant leave in any order.
-        for left in left.iter_mut().chain(&mut left_alone) {
-            left.sort_by_key(|(direction, client, ..)| (*direction as u8, *client));
-        }
+        left.iter_mut().chain(&mut left_alone).for_each(sort_by_pipe);
         prop_assert_eq!(left, left_alone);
     }
 }

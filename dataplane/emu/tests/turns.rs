@@ -5,7 +5,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::arbitrary::{self, LIMITS, Step, plan_with_beams, step};
+use crate::arbitrary::{self, LIMITS, Step, forget_lateness, plan_with_beams, step};
 use crate::numbered::resolve;
 use emu::aqm::codel::CoDelPlan;
 use emu::aqm::{AqmPlan, QueuePlan};
@@ -168,13 +168,8 @@ proptest! {
         let (mut s, mut t) = (Snapshot::default(), Snapshot::default());
         whole.snapshot(now, false, &mut s);
         single.snapshot(now, false, &mut t);
-        for snapshot in [&mut s, &mut t] {
-            // How late frames left depends on the order of releases.
-            snapshot.lateness = Default::default();
-            for pipe in snapshot.clients.iter_mut().flat_map(|client| &mut client.pipes.0) {
-                pipe.lateness = Default::default();
-            }
-        }
+        forget_lateness(&mut s);
+        forget_lateness(&mut t);
         prop_assert_eq!(&s, &t);
         for left in [&mut a, &mut b] {
             left.sort();

@@ -75,9 +75,9 @@ impl Pipe {
         }
     }
 
-    /// Releases frames that are due at `now`, up to `most` records, those of lost frames included, from a
-    /// pipe that is plain. `offer` gets each with its due time; it returns how late the frame was taken, or
-    /// nothing if it was not. Returns the number of records, and whether a frame was refused.
+    /// Releases up to `most` frames that are due at `now` from a pipe that is plain, and removes the records
+    /// of lost ones before them. `offer` gets each frame with its due time; it returns how late the frame was
+    /// taken, or nothing if it was not. Returns the number of frames taken, and whether one was refused.
     #[inline]
     pub fn release_run<B: Buffer>(
         &mut self,
@@ -114,15 +114,18 @@ impl Pipe {
         while n < most
             && let Some(head) = self.due(now)
         {
-            n += 1;
             let Head::Due(due) = head else {
-                self.fifo.pop(&mut shared.store);
+                self.fifo.remove_lost(&mut shared.store);
+                if self.fifo.head() == Some(Head::Lost) {
+                    break;
+                }
                 continue;
             };
             let Some(held) = self.frame(shared) else { break };
             let len = held.2;
-            let Some(late) = offer(due, held) else { return (n - 1, true) };
+            let Some(late) = offer(due, held) else { return (n, true) };
             self.sent(shared, len, due, late);
+            n += 1;
         }
         (n, false)
     }

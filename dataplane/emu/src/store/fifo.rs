@@ -6,8 +6,8 @@ use crate::tag::Tagged;
 use crate::units::Instant;
 
 use super::{
-    Cursor, Full, HEADER, KEPT, LENGTH, LOST, MAX_FRAME, NONE, PHANTOM, Place, SEGMENT, Store,
-    after, flag, is_plain, size, tag_len,
+    Cursor, Full, HEADER, KEPT, LENGTH, LOST, MAX_FRAME, NONE, PHANTOM, Place, REMOVED, SEGMENT,
+    Store, after, flag, is_plain, size, tag_len,
 };
 
 /// The head of the delay line.
@@ -463,8 +463,9 @@ impl Fifo {
         0
     }
 
-    /// Takes frames that are due at `now` out of the delay line, up to `most` records, as long as `offer`
-    /// takes them. Returns the number of records, and whether `offer` has refused the next one.
+    /// Takes up to `most` frames that are due at `now` out of the delay line, as long as `offer` takes them,
+    /// and the records of lost ones before them. Returns the number of frames, and whether `offer` has refused
+    /// the next one.
     #[inline]
     pub fn release<B: Buffer>(
         &mut self,
@@ -480,14 +481,32 @@ impl Fifo {
         let (_, mut word) = store.header(self.head);
         // A frame that was lost is due at once.
         while n < most && self.due <= now && self.delayed > 0 {
-            if let Some(held) = self.framed(store, word)
-                && !offer(self.due, held)
-            {
-                return (n, true);
+            if let Some(held) = self.framed(store, word) {
+                if !offer(self.due, held) {
+                    return (n, true);
+                }
+                n += 1;
+                word = self.pop_word(store, word);
+            } else {
+                word = self.remove_lost(store);
+                if self.head_lost {
+                    break;
+                }
             }
-            n += 1;
-            word = self.pop_word(store, word);
         }
         (n, false)
+    }
+
+    /// Removes the records of lost frames at the head of the delay line, up to [`REMOVED`]. Returns the word
+    /// of the next record there, or zero.
+    #[inline(never)]
+    pub fn remove_lost<B: Buffer>(&mut self, store: &mut Store<B>) -> u32 {
+        for _ in 0..REMOVED {
+            if !self.head_lost || self.delayed == 0 {
+                break;
+            }
+            self.pop(store);
+        }
+        if self.delayed > 0 { store.header(self.head).1 } else { 0 }
     }
 }
