@@ -445,7 +445,7 @@ impl Testbed {
         // The host's stack runs on the processors of the hosts and not in the emulator's call.
         let mask = self.cpus.rps_mask();
         let path = format!("/sys/class/net/{near}/queues/rx-0/rps_cpus");
-        host.run(&["sh", "-c", &format!("echo {mask} > {path}")]).map(drop)
+        host.run_with_sys(&["sh", "-c", &format!("echo {mask} > {path}")]).map(drop)
     }
 
     fn bridge(&self) -> Result<()> {

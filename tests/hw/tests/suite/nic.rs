@@ -299,7 +299,7 @@ fn sums_agree(lab: &Lab, stats: &Stats) -> anyhow::Result<()> {
         let port = stats.port(name)?;
         let count = |what: &str| -> anyhow::Result<u64> {
             let path = format!("/sys/class/net/{interface}/statistics/{what}");
-            Ok(host.run(&["cat", &path])?.trim().parse()?)
+            Ok(host.run_with_sys(&["cat", &path])?.trim().parse()?)
         };
         let (sent, received) = (count("tx_packets")?, count("rx_packets")?);
         ensure!(

@@ -141,7 +141,7 @@ pub fn silent(hosts: &Testbed, before: (&Stats, u64), after: &Stats) -> anyhow::
 pub fn interface(host: &Namespace, name: &str) -> anyhow::Result<[u64; 2]> {
     let read = |what| {
         let path = format!("/sys/class/net/{name}/statistics/{what}");
-        let text = host.run(&["cat", &path])?;
+        let text = host.run_with_sys(&["cat", &path])?;
         text.trim().parse::<u64>().with_context(|| format!("{path}: {text}"))
     };
     Ok([read("tx_packets")?, read("rx_packets")?])
