@@ -86,7 +86,7 @@ const LONG: &[Test] = tests! {
 };
 
 fn main() -> anyhow::Result<ExitCode> {
-    let mut suite = Suite::new("p4")?;
+    let mut suite = Suite::new("p4")?.patient_at_a_time(2);
     let cpus = suite.cpus().clone();
     let short = TESTS.iter().map(|test| (Form::Short, *test));
     let long = LONG.iter().map(|test| (Form::Long, *test));

@@ -5,6 +5,7 @@ use std::env;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use nix::unistd::Uid;
 
@@ -148,6 +149,11 @@ fn or_leave_out(name: &str, found: Option<PathBuf>) -> error::Result<Option<Path
 
 /// Tries it: no other check is reliable, in containers above all.
 fn namespaces_permitted() -> Result<(), String> {
+    static PERMITTED: OnceLock<Result<(), String>> = OnceLock::new();
+    PERMITTED.get_or_init(try_namespace).clone()
+}
+
+fn try_namespace() -> Result<(), String> {
     let name = format!("lemu-{}-probe", std::process::id());
     let ip = |verb: &str| {
         let done = Command::new("ip").args(["netns", verb, &name]).output();

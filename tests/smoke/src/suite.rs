@@ -147,18 +147,26 @@ pub struct Suite {
     begin: Instant,
     arguments: Arguments,
     cpus: Cpus,
-    trials: Vec<Trial>,
+    /// The patient tests that run at a time.
+    patient: usize,
+    /// Tests that run one at a time, and those that may run beside each other.
+    trials: [Vec<Trial>; 2],
     records: Arc<Mutex<Vec<Record>>>,
 }
 
 impl Suite {
     /// Reads the command line. Tests run one at a time. A signal removes everything that they made.
     pub fn new(name: &'static str) -> anyhow::Result<Self> {
-        let mut arguments = Arguments::from_args();
-        arguments.test_threads = Some(1);
+        let arguments = Arguments::from_args();
         estate::watch_signals()?;
-        let (cpus, trials, records) = (Cpus::available(), Vec::new(), Arc::default());
-        Ok(Self { name, begin: Instant::now(), arguments, cpus, trials, records })
+        let (cpus, trials, records) = (Cpus::available(), Default::default(), Arc::default());
+        Ok(Self { name, begin: Instant::now(), arguments, cpus, patient: 1, trials, records })
+    }
+
+    /// Runs the patient tests first, so many at a time: they mostly wait for programs that start and end.
+    #[must_use]
+    pub fn patient_at_a_time(self, patient: usize) -> Self {
+        Self { patient, ..self }
     }
 
     /// Processors that the suite may use.
@@ -192,19 +200,37 @@ impl Suite {
                 End::Skipped(reason) => Completion::ignored_with(reason),
             })
         });
-        self.trials.push(trial.with_ignored_flag(form == Form::Long));
+        let beside = timing == Timing::Patient && self.patient > 1;
+        self.trials[usize::from(beside)].push(trial.with_ignored_flag(form == Form::Long));
     }
 
     /// Runs the tests. The last lines on standard error are the duration of each test, slowest
     /// first, then skipped and void tests, and the totals.
     #[must_use]
     pub fn run(self) -> ExitCode {
-        let Self { name: suite, begin, arguments, trials, records, .. } = self;
-        let listing = arguments.list;
-        let unasked = trials.iter().filter(|trial| arguments.is_ignored(trial)).count();
-        let conclusion = libtest_mimic::run(&arguments, trials);
-        if listing {
-            return conclusion.exit_code();
+        let Self {
+            name: suite,
+            begin,
+            mut arguments,
+            patient,
+            trials: [alone, beside],
+            records,
+            ..
+        } = self;
+        let unasked =
+            alone.iter().chain(&beside).filter(|trial| arguments.is_ignored(trial)).count();
+        let (mut passed, mut failed) = (0, 0);
+        for (trials, at_a_time) in [(beside, patient), (alone, 1)] {
+            if !trials.is_empty() {
+                arguments.test_threads = Some(at_a_time);
+                let conclusion = libtest_mimic::run(&arguments, trials);
+                passed += conclusion.num_passed;
+                failed += conclusion.num_failed;
+            }
+        }
+        let code = if failed > 0 { ExitCode::from(101) } else { ExitCode::SUCCESS };
+        if arguments.list {
+            return code;
         }
         let mut records = locked(&records);
         records.sort_by_key(|record| std::cmp::Reverse(record.took));
@@ -235,11 +261,11 @@ impl Suite {
         }
         eprintln!(
             "{suite}: {} passed, {} failed, {void} void, {skipped} skipped in {:.0} s",
-            conclusion.num_passed,
-            conclusion.num_failed,
+            passed,
+            failed,
             begin.elapsed().as_secs_f64()
         );
-        conclusion.exit_code()
+        code
     }
 }
 
