@@ -117,13 +117,13 @@ control Classify(inout headers_t h, inout meta_t m) {
                 // An untagged frame has 0, which no rule uses.
                 if (!vlans.apply().hit) {
                     if (m.kind == KIND_IPV4) {
+                        fold4();
                         if (!prefixes4.apply().hit) {
-                            fold4();
                             has_rule = 0;
                         }
                     } else {
+                        fold6();
                         if (!prefixes6.apply().hit) {
-                            fold6();
                             has_rule = 0;
                         }
                     }

@@ -146,7 +146,6 @@ struct meta_t {
     bit<32> lost_in_bad;
 
     // Times in ticks modulo 2^32.
-    bit<16> stale; // epochs differ
     bit<32> transit;
     bit<32> late;
     bin_t transit_bin;

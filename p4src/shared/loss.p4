@@ -52,6 +52,16 @@ control Loss(inout headers_t h, inout meta_t m) {
         size = LOSSES;
     }
 
+    // A lost frame has no other fates than to have returned.
+    @hidden
+    action lose() {
+        m.drop = 1;
+        m.fate = DROP_LOSS;
+        m.is_marked = 0;
+        m.is_stale = 0;
+        m.is_timed = 0;
+    }
+
     apply {
         draw.apply(m);
         loss.apply();
@@ -60,13 +70,10 @@ control Loss(inout headers_t h, inout meta_t m) {
         }
         if (m.state == STATE_GOOD) {
             if (m.lost_in_good != 0) {
-                m.drop = 1;
+                lose();
             }
         } else if (m.lost_in_bad != 0) {
-            m.drop = 1;
-        }
-        if (m.drop == 1) {
-            m.fate = DROP_LOSS;
+            lose();
         }
     }
 }

@@ -42,15 +42,26 @@ control Measure(inout headers_t h, inout meta_t m) {
         size = BINS;
     }
 
+    // How long the frame was away, and was to be, less one tick.
+    @hidden
+    action take_times() {
+        m.is_timed = 1;
+        m.transit = m.now[31:0] - h.shim.stamp[31:0];
+        m.late = h.shim.planned - 1;
+    }
+
+    @hidden
+    action compare_times() {
+        m.late = m.transit - m.late;
+    }
+
     apply {
-        m.stale = h.shim.epoch ^ m.epoch;
-        if (m.stale != 0) {
+        if (h.shim.epoch != m.epoch) {
             m.is_stale = 1;
         } else {
-            m.is_timed = 1;
-            m.transit = m.now[31:0] - h.shim.stamp[31:0];
+            take_times();
             // Half of the 32-bit range counts as early, the other half as late.
-            m.late = m.transit + 1 - h.shim.planned;
+            compare_times();
             transit_bins.apply();
             if (m.late[31:31] == 1) {
                 m.lateness_bin = BIN_EARLY;

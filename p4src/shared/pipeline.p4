@@ -29,6 +29,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
     Mark() mark;
     Measure() measure;
     Fates() fates;
+    Returns() returns;
 
     // Frames without a client, by port and reason.
     @name(".linkemu.port_drops")
@@ -212,6 +213,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         h.wrap_shim.loss = 0;
         h.wrap_shim.stamp = m.now;
         h.wrap_shim.planned = 0;
+        m.fate = FATE_RECEIVED;
     }
 
     // Sets the direction. Separate from the bits beside it: Tofino writes a byte from constants or
@@ -228,18 +230,44 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         h.shim.setInvalid();
     }
 
-    // Whether the client has no cell.
+    // Whether the client of a host's frame has no cell.
     @hidden
     action set_over() {
         m.over = m.over & m.client;
     }
 
-    // Cell index of the client.
+    // Cell index of that client.
     @hidden
     action set_cell() {
         m.cell = m.cell + m.client[CLIENT_BITS - 1:0];
     }
 
+    // A frame from the box: as for the client of a host's frame.
+    @hidden
+    action accept_return() {
+        m.is_returned = 1;
+        m.fate = FATE_DELIVERED;
+        m.client = h.shim.client;
+        m.over = m.over & h.shim.client;
+    }
+
+    @hidden
+    action set_cell_of_return() {
+        m.cell = m.cell + h.shim.client[CLIENT_BITS - 1:0];
+    }
+
+    // A closed gate drops the frame, which has no other fates than to have returned.
+    @hidden
+    action drop_at_gate() {
+        m.drop = 1;
+        m.fate = DROP_OUTAGE;
+        m.is_marked = 0;
+        m.is_stale = 0;
+        m.is_timed = 0;
+    }
+
+    // A frame depends on few things one after the other, so that Tofino's stages are enough: what is not
+    // needed of a frame that will be dropped is computed all the same.
     apply {
         switch (ports.apply().action_run) {
             from_host: {
@@ -256,6 +284,10 @@ control Linkemu(inout headers_t h, inout meta_t m) {
                 if (m.is_refused == 0) {
                     boxes.apply();
                 }
+                set_over();
+                if (m.over == 0) {
+                    set_cell();
+                }
             }
             from_box: {
                 if (IS_CUT(h, m)) {
@@ -267,57 +299,48 @@ control Linkemu(inout headers_t h, inout meta_t m) {
                 } else if (!HAS_FRAME(h, m)) {
                     refuse(DROP_CUT);
                 } else {
-                    m.is_returned = 1;
-                    m.client = h.shim.client;
-                }
-            }
-        }
-        set_over();
-        if (m.over == 0) {
-            set_cell();
-        }
-        if (m.is_returned == 1) {
-            // Traffic that a link needs passes, as in outages of the box.
-            if (m.client != CLIENT_BYPASS) {
-                gates.apply();
-            }
-            if (m.closed == 1) {
-                m.drop = 1;
-                m.fate = DROP_OUTAGE;
-            } else {
-                if (h.shim.loss != 0) {
-                    loss.apply(h, m);
-                }
-                if (m.drop == 0) {
+                    accept_return();
+                    if (m.over == 0) {
+                        set_cell_of_return();
+                    }
+                    // Traffic that a link needs passes, as in outages of the box.
+                    if (h.shim.client != CLIENT_BYPASS) {
+                        gates.apply();
+                    }
                     if (h.shim.mark == 1) {
                         mark.apply(h, m);
                     }
                     measure.apply(h, m);
                     hosts.apply();
+                    if (m.closed == 1) {
+                        drop_at_gate();
+                    } else if (h.shim.loss != 0) {
+                        loss.apply(h, m);
+                    }
                     unwrap();
-                    m.fate = FATE_DELIVERED;
+                    returns.apply(m);
+                    if (m.is_timed == 1) {
+                        transit.count(m.cell ++ m.direction ++ m.transit_bin);
+                        lateness.count(m.direction ++ m.lateness_bin);
+                    }
                 }
             }
-        } else if (m.is_refused == 0) {
-            sources.apply();
-            wrap();
-            if (m.direction == RETURN) {
-                wrap_return();
-            }
-            m.fate = FATE_RECEIVED;
         }
         if (m.is_refused == 1) {
             COUNT_BYTES(port_drops, m.port ++ m.reason, m);
             notes.apply();
         } else {
+            if (m.is_returned == 0) {
+                sources.apply();
+                wrap();
+                if (m.direction == RETURN) {
+                    wrap_return();
+                }
+            }
             fates.apply(m);
         }
         if (m.drop == 0) {
             COUNT_BYTES(given, m.given, m);
-        }
-        if (m.is_timed == 1) {
-            transit.count(m.cell ++ m.direction ++ m.transit_bin);
-            lateness.count(m.direction ++ m.lateness_bin);
         }
     }
 }

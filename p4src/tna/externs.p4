@@ -56,27 +56,24 @@ control Chain(inout meta_t m) {
         }
     };
 
-    // Index: client and direction.
-    bit<(CLIENT_BITS + 1)> index;
-
     // The state stays.
     action keep() {
-        m.state = read.execute(index);
+        m.state = read.execute(m.cell ++ m.direction);
     }
 
     // To bad.
     action worsen() {
-        m.state = set.execute(index);
+        m.state = set.execute(m.cell ++ m.direction);
     }
 
     // To good.
     action better() {
-        m.state = clear.execute(index);
+        m.state = clear.execute(m.cell ++ m.direction);
     }
 
     // To the other state.
     action toggle() {
-        m.state = turn.execute(index);
+        m.state = turn.execute(m.cell ++ m.direction);
     }
 
     // Meaning of the random word in both states. Hidden from the control plane.
@@ -86,27 +83,37 @@ control Chain(inout meta_t m) {
             m.worsens: ternary;
             m.betters: ternary;
         }
-        actions = { keep; worsen; better; toggle; }
+        actions = { keep; worsen; better; toggle; @defaultonly NoAction; }
         const entries = {
             (0, 0): keep();
             (0, _): better();
             (_, 0): worsen();
+            (_, _): toggle();
         }
-        const default_action = toggle();
+        // Tofino has no index for a register in a default action.
+        const default_action = NoAction();
     }
 
     apply {
-        index = m.cell ++ m.direction;
         moves.apply();
     }
 }
 
-// Counts a frame by its fates. A counter counts a packet once, so fates that can occur
+// Counts a frame by its fate. A counter counts a packet once, so fates that can occur
 // together have separate counters with the same index: the count of a fate is the sum over all
 // of them.
 control Fates(in meta_t m) {
     @name(".linkemu.fates")
     PACKETS_AND_BYTES(bit<(CLIENT_BITS + 4)>, FATE_CELLS) fates;
+
+    apply {
+        fates.count(m.cell ++ m.direction ++ m.fate);
+    }
+}
+
+// Counts a frame from the box by the fates that it may have besides. Its client is known early, so that
+// these are in stages before that of `fates`.
+control Returns(in meta_t m) {
     @name(".linkemu.fates_returned")
     PACKETS_AND_BYTES(bit<(CLIENT_BITS + 4)>, FATE_CELLS) fates_returned;
     @name(".linkemu.fates_marked")
@@ -117,10 +124,7 @@ control Fates(in meta_t m) {
     PACKETS_AND_BYTES(bit<(CLIENT_BITS + 4)>, FATE_CELLS) fates_unknown_loss;
 
     apply {
-        fates.count(m.cell ++ m.direction ++ m.fate);
-        if (m.is_returned == 1) {
-            fates_returned.count(m.cell ++ m.direction ++ FATE_RETURNED);
-        }
+        fates_returned.count(m.cell ++ m.direction ++ FATE_RETURNED);
         if (m.is_marked == 1) {
             fates_marked.count(m.cell ++ m.direction ++ FATE_MARKED);
         }

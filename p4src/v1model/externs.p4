@@ -61,4 +61,9 @@ control Fates(in meta_t m) {
     }
 }
 
+// Fates counts these as well.
+control Returns(in meta_t m) {
+    apply {}
+}
+
 #endif
