@@ -23,17 +23,30 @@ const CONNECT: Duration = Duration::from_secs(2);
 
 pub type Client = DataplaneClient<Channel>;
 
-/// Connects when used, also after a restart of the box; call within a runtime.
+/// To explain why an attempt with TLS failed. It stays empty with a unix socket.
 #[must_use]
-pub fn client(address: &Address) -> Client {
+pub fn fault() -> Fault {
+    Fault::new(Names {
+        ca: "ca in the group file".into(),
+        server: "host of dataplane in the group file".into(),
+        own: "cert and key in the group file".into(),
+        plain: "is it the linkd of a box with --listen and --member?".into(),
+    })
+}
+
+/// Connects when used, also after a restart of the box; call within a runtime. The fault explains the
+/// last attempt.
+#[must_use]
+pub fn client(address: &Address, fault: &Fault) -> Client {
     // The name is sent as authority and otherwise unused.
     let endpoint = Endpoint::from_static("http://dataplane");
     let channel = match address.clone() {
         Address::Unix(path) => endpoint
             .connect_with_connector_lazy(tower::service_fn(move |_: Uri| unix(path.clone()))),
         Address::Tls { host, port, files } => {
+            let fault = fault.clone();
             endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
-                let connecting = tls(host.clone(), port, files.clone());
+                let connecting = tls(host.clone(), port, files.clone(), fault.clone());
                 async move {
                     let connected = tokio::time::timeout(CONNECT, connecting).await;
                     connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
@@ -49,19 +62,17 @@ async fn unix(path: PathBuf) -> io::Result<TokioIo<UnixStream>> {
 }
 
 /// Reads the files at each attempt, so that renewed certificates are used.
-async fn tls(host: String, port: u16, files: TlsFiles) -> io::Result<TokioIo<Watched>> {
-    let connector = connector(&files)?;
+async fn tls(
+    host: String,
+    port: u16,
+    files: TlsFiles,
+    fault: Fault,
+) -> io::Result<TokioIo<Watched>> {
+    fault.set(None);
+    let connector = connector(&files).inspect_err(|error| fault.set(Some(error.to_string())))?;
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
     let name = ServerName::try_from(bare.to_owned()).map_err(io::Error::other)?;
-    let fault = Fault::new(Names {
-        ca: "ca in the group file".into(),
-        server: "host of dataplane in the group file".into(),
-        own: "cert and key in the group file".into(),
-        plain: "is it the linkd of a box with --listen and --member?".into(),
-    });
-    let connected = tls::client::connect(connector, (bare, port), name, fault.clone()).await;
-    let told = |error| fault.words().map_or(error, io::Error::other);
-    connected.map(TokioIo::new).map_err(told)
+    tls::client::connect(connector, (bare, port), name, fault).await.map(TokioIo::new)
 }
 
 /// Reads certificates and key.

@@ -200,11 +200,9 @@ impl Group {
         }
     }
 
-    /// Names of boxes that have not answered yet.
-    #[must_use]
-    pub fn unmet(&self) -> Vec<&str> {
-        let members = self.0.members.iter();
-        members.filter(|it| !it.state().was_up).map(|it| &*it.name).collect()
+    /// Boxes that have not answered yet.
+    fn unmet(&self) -> Vec<&Member> {
+        self.0.members.iter().filter(|it| !it.state().was_up).collect()
     }
 
     fn faults(&self) -> MutexGuard<'_, BTreeMap<usize, String>> {
@@ -232,9 +230,11 @@ impl Group {
         let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.clone().ok_or_else(|| {
             let missing = self.unmet();
+            let why = |it: &&Member| format!("{} ({})", it.name, it.state().message);
+            let missing: Vec<_> = missing.iter().map(why).collect();
             Status::unavailable(format!(
-                "the group begins when each box has answered once, and {} did not yet: start its \
-                 dataplane, or take it out of the group file and restart linkd-group",
+                "the group begins when each box has answered once, and {} did not yet: start it, or \
+                 remove it from the group file and restart linkd-group",
                 if missing.is_empty() { "some".to_owned() } else { missing.join(", ") }
             ))
         })

@@ -15,6 +15,7 @@ use std::time::Duration;
 use proto::TOKEN_METADATA;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
+use tls::client::Fault;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tonic::{Code, Request, Response, Status};
@@ -65,7 +66,9 @@ pub struct Member {
     pub place: usize,
     pub name: String,
     pub address: Address,
-    client: Client,
+    client: Mutex<Client>,
+    /// Why the last attempt to connect failed, if because of TLS.
+    fault: Fault,
     clock: GroupClock,
     state: Mutex<State>,
     up: watch::Sender<bool>,
@@ -88,10 +91,11 @@ impl Member {
     #[must_use]
     pub fn new(place: usize, of: &BoxAddress, clock: GroupClock) -> Self {
         let BoxAddress { name, address } = of.clone();
-        let client = connect::client(&address);
+        let fault = connect::fault();
+        let client = Mutex::new(connect::client(&address, &fault));
         let message = "it has not answered yet".to_owned();
         let state = Mutex::new(State { message, has_gap: true, ..State::default() });
-        Self { place, name, address, client, clock, state, up: watch::Sender::new(false) }
+        Self { place, name, address, client, fault, clock, state, up: watch::Sender::new(false) }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -101,6 +105,10 @@ impl Member {
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.state().is_up
+    }
+
+    fn client(&self) -> MutexGuard<'_, Client> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is up, and each change of that.
@@ -149,7 +157,8 @@ impl Member {
         if let Ok(token) = token.to_string().parse() {
             request.metadata_mut().insert(TOKEN_METADATA, token);
         }
-        match timeout(within, call(self.client.clone(), request)).await {
+        let client = self.client().clone();
+        match timeout(within, call(client, request)).await {
             Ok(answer) => answer.map(Response::into_inner),
             Err(_) => Err(Status::deadline_exceeded(format!(
                 "box {} did not answer within {within:?}",
@@ -193,17 +202,20 @@ impl Member {
                 Ok(()) => "its dataplane ended the connection".to_owned(),
                 Err(why) => why,
             };
-            let was_up = {
+            let (was_up, is_new) = {
                 let mut state = self.state();
                 state.token = 0;
+                let is_new = state.message != why;
                 state.message.clone_from(&why);
                 state.has_gap = true;
                 state.rate = 0.0;
-                std::mem::take(&mut state.is_up)
+                (std::mem::take(&mut state.is_up), is_new)
             };
             self.up.send_replace(false);
             if was_up {
                 group.lost(self, &why);
+            } else if is_new {
+                tracing::warn!(box_ = self.name, why, "no box");
             }
             sleep(AGAIN).await;
         }
@@ -211,9 +223,12 @@ impl Member {
 
     /// From the start of control to its end; Err: why it is away.
     async fn session(&self, name: &str, group: &impl Reports) -> Result<(), String> {
+        // Another connection: one that stayed open would keep a certificate that was replaced since.
+        let mut client = connect::client(&self.address, &self.fault);
+        *self.client() = client.clone();
         let request = dp::ControlRequest { name: name.to_owned() };
         let asked = async {
-            let mut tokens = self.client.clone().control(request).await?.into_inner();
+            let mut tokens = client.control(request).await?.into_inner();
             let first = tokens.message().await?;
             Ok((tokens, first.map_or(0, |it| it.token)))
         };
@@ -294,6 +309,9 @@ impl Member {
         }
         if status.source().is_none() {
             return status.message().to_owned();
+        }
+        if let Some(words) = self.fault.words() {
+            return format!("no connection to {}: {words}", self.address);
         }
         let mut last: &dyn Error = status;
         while let Some(source) = last.source() {

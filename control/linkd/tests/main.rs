@@ -7,6 +7,7 @@ mod clients;
 mod common;
 mod events;
 mod exporter;
+mod group;
 mod history;
 mod hostile;
 mod jobs;

@@ -3,7 +3,7 @@
 
 use crate::common::Lab;
 use crate::common::pki::{Ask, Authority, channel};
-use linkd::{Listen, Security};
+use linkd::{Listen, Reload, Security};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_client::DataplaneClient;
 use proto::linkemu::v1 as pb;
@@ -12,17 +12,18 @@ use std::net::SocketAddr;
 use tonic::transport::Channel;
 use tonic::{Code, Request};
 
-struct Member {
-    lab: Lab,
-    authority: Authority,
-    address: SocketAddr,
+pub struct Member {
+    pub lab: Lab,
+    pub authority: Authority,
+    pub address: SocketAddr,
+    pub reload: Reload,
 }
 
 impl Member {
-    fn new(member: bool) -> Self {
+    pub fn new(member: bool) -> Self {
         let authority = Authority::new();
         let server = authority.sign(&Ask::server());
-        let (lab, address, _) = Lab::with(|directory| Security {
+        let (lab, address, reload) = Lab::with(|directory| Security {
             listen: Some(Listen {
                 address: "127.0.0.1:0".parse().unwrap(),
                 tls: authority.files(directory, &server),
@@ -31,7 +32,7 @@ impl Member {
             member,
             ..Security::default()
         });
-        Self { lab, authority, address: address.unwrap() }
+        Self { lab, authority, address: address.unwrap(), reload }
     }
 
     fn dataplane(&self, name: &str, role: &str) -> DataplaneClient<Channel> {
@@ -41,7 +42,7 @@ impl Member {
         DataplaneClient::new(channel)
     }
 
-    fn audit(&self) -> Vec<Value> {
+    pub fn audit(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.lab.directory.path().join("audit.jsonl")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }

@@ -66,9 +66,14 @@ impl Fault {
         self.words.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Sets the explanation; none before another attempt to connect.
+    pub fn set(&self, words: Option<String>) {
+        *self.words.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    }
+
     fn note(&self, error: &io::Error) {
         if let Some(words) = words(error, &self.names) {
-            *self.words.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
+            self.set(Some(words));
         }
     }
 }

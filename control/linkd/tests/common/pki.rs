@@ -59,7 +59,8 @@ impl<'a> Ask<'a> {
     }
 
     fn params(&self) -> CertificateParams {
-        let mut params = CertificateParams::new(vec!["linkemu.lab".to_owned()]).unwrap();
+        let mut params =
+            CertificateParams::new(["linkemu.lab", "127.0.0.1"].map(str::to_owned)).unwrap();
         let uri = |uri: &&str| SanType::URI((*uri).try_into().unwrap());
         params.subject_alt_names.extend(self.uris.iter().map(uri));
         params.distinguished_name = DistinguishedName::new();
