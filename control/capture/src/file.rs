@@ -83,6 +83,8 @@ pub struct Counts {
 /// One interface of the file.
 #[derive(Debug)]
 struct Interface {
+    /// Place of its box; zero without boxes.
+    place: u32,
     direction: pb::Direction,
     point: pb::CapturePoint,
     written: u64,
@@ -103,6 +105,28 @@ pub struct Writer<W: Write> {
     packet_id: Option<EnhancedPacketOption<'static>>,
     /// On the dataplane's clock.
     last_ns: u64,
+    /// By place.
+    parts: Vec<Part>,
+}
+
+/// A box of a group in the file.
+#[derive(Clone, Debug, Default)]
+struct Part {
+    name: String,
+    /// The largest bound of the error of its times, in nanoseconds.
+    clock_error_ns: u64,
+    lost: Option<Lost>,
+}
+
+/// A box whose packets are missing from an instant on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Lost {
+    #[serde(rename = "box")]
+    pub name: String,
+    /// Since the start of the capture.
+    pub after_ns: u64,
+    /// Why.
+    pub message: String,
 }
 
 impl<W: Write> Writer<W> {
@@ -119,6 +143,7 @@ impl<W: Write> Writer<W> {
             counts: Default::default(),
             packet_id: packet_id(),
             last_ns: 0,
+            parts: Vec::new(),
         }
     }
 
@@ -129,6 +154,16 @@ impl<W: Write> Writer<W> {
 
     pub fn counts(&self) -> &[Counts; 2] {
         &self.counts
+    }
+
+    /// Boxes of the group whose later packets the file does not have.
+    pub fn lost(&self) -> impl Iterator<Item = &Lost> {
+        self.parts.iter().filter_map(|part| part.lost.as_ref())
+    }
+
+    /// Largest bound of the error of a time on the group's clock, in nanoseconds; none without boxes.
+    pub fn clock_error_ns(&self) -> Option<u64> {
+        self.parts.iter().map(|part| part.clock_error_ns).max()
     }
 
     pub fn copies(&self) -> u64 {
@@ -155,9 +190,10 @@ impl<W: Write> Writer<W> {
     fn start(&mut self, start: pb::CaptureStart) -> Result<(), CaptureError> {
         let Some(out) = self.out.take() else { return Ok(()) };
         let pb::CaptureStart { profile, generation, time_ns, snaplen, .. } = &start;
+        let whose = if start.boxes.is_empty() { "dataplane" } else { "group" };
         let comment = format!(
             "linkemu: profile {profile}, generation {generation}; began at {time_ns} ns of the \
-             dataplane's clock"
+             {whose}'s clock"
         );
         let section = SectionHeaderBlock {
             endianness: Endianness::Big,
@@ -173,23 +209,38 @@ impl<W: Write> Writer<W> {
             pb::Direction::Return => &[pb::Direction::Return],
             pb::Direction::Unspecified => &[pb::Direction::Forward, pb::Direction::Return],
         };
-        for direction in directions {
-            for point in POINTS {
-                let (name, description) = names(*direction, point);
-                let block = InterfaceDescriptionBlock {
-                    linktype: DataLink::ETHERNET,
-                    snaplen: *snaplen,
-                    options: vec![
-                        InterfaceDescriptionOption::IfName(Cow::Owned(name)),
-                        InterfaceDescriptionOption::IfDescription(Cow::Borrowed(description)),
-                        InterfaceDescriptionOption::IfTsResol(9),
-                    ],
-                };
-                file.write_pcapng_block(block)?;
-                let direction = *direction;
-                self.interfaces.push(Interface { direction, point, written: 0, missed: 0 });
+        // Without boxes one without a name.
+        let boxes = start.boxes.iter().map(Some).chain(start.boxes.is_empty().then_some(None));
+        for (place, box_) in (0..).zip(boxes) {
+            for direction in directions {
+                for point in POINTS {
+                    let (mut name, description) = names(*direction, point);
+                    if let Some(box_) = box_ {
+                        name = format!("{name}.{box_}");
+                    }
+                    let block = InterfaceDescriptionBlock {
+                        linktype: DataLink::ETHERNET,
+                        snaplen: *snaplen,
+                        options: vec![
+                            InterfaceDescriptionOption::IfName(Cow::Owned(name)),
+                            InterfaceDescriptionOption::IfDescription(Cow::Borrowed(description)),
+                            InterfaceDescriptionOption::IfTsResol(9),
+                        ],
+                    };
+                    file.write_pcapng_block(block)?;
+                    let direction = *direction;
+                    self.interfaces.push(Interface {
+                        place,
+                        direction,
+                        point,
+                        written: 0,
+                        missed: 0,
+                    });
+                }
             }
         }
+        let part = |name: &String| Part { name: name.clone(), ..Part::default() };
+        self.parts = start.boxes.iter().map(part).collect();
         self.last_ns = start.time_ns;
         self.file = Some(file);
         self.start = Some(start);
@@ -200,9 +251,20 @@ impl<W: Write> Writer<W> {
     fn note(&mut self, chunk: &pb::CaptureChunk) {
         self.last_ns = self.last_ns.max(chunk.time_ns);
         for missed in &chunk.missed {
-            let key = (missed.direction(), missed.point());
-            if let Some(i) = self.interfaces.iter_mut().find(|i| (i.direction, i.point) == key) {
+            let key = (chunk.box_index, missed.direction(), missed.point());
+            if let Some(i) = self.interfaces.iter_mut().find(|i| i.key() == key) {
                 i.missed = missed.copies;
+            }
+        }
+        let began_ns = self.start.as_ref().map_or(0, |start| start.time_ns);
+        if let Some(part) = self.parts.get_mut(chunk.box_index as usize) {
+            part.clock_error_ns = part.clock_error_ns.max(chunk.clock_error_ns);
+            if let Some(pb::CaptureLost { time_ns, message }) = &chunk.lost {
+                part.lost = Some(Lost {
+                    name: part.name.clone(),
+                    after_ns: time_ns.saturating_sub(began_ns),
+                    message: message.clone(),
+                });
             }
         }
         for (counts, direction) in self.counts.iter_mut().zip(directions()) {
@@ -212,9 +274,9 @@ impl<W: Write> Writer<W> {
     }
 
     fn packet(&mut self, packet: &Packet) -> Result<(), CaptureError> {
-        let Packet { copy, client, .. } = packet;
-        let key = (copy.direction(), copy.point());
-        let of = self.interfaces.iter().position(|i| (i.direction, i.point) == key);
+        let Packet { copy, client, place, .. } = packet;
+        let key = (*place, copy.direction(), copy.point());
+        let of = self.interfaces.iter().position(|i| i.key() == key);
         let (Some(id), Some(start), Some(file)) = (of, &self.start, &mut self.file) else {
             return Err(CaptureError::Unannounced(format!("{key:?}")));
         };
@@ -271,20 +333,49 @@ impl<W: Write> Writer<W> {
         let (Some(start), Some(file)) = (&self.start, &mut self.file) else { return Ok(()) };
         let nanos = |at| u64::try_from(utc(start, at).as_nanos()).unwrap_or(u64::MAX);
         for (id, interface) in self.interfaces.iter().enumerate() {
-            let Interface { written, missed, .. } = interface;
+            let Interface { written, missed, place, .. } = interface;
+            let part = self.parts.get(*place as usize);
+            let lost = part.and_then(|part| part.lost.as_ref());
+            let end_ns = lost.map_or(self.last_ns, |lost| start.time_ns + lost.after_ns);
+            let mut options = vec![
+                InterfaceStatisticsOption::IsbStartTime(nanos(start.time_ns)),
+                InterfaceStatisticsOption::IsbEndTime(nanos(end_ns)),
+                InterfaceStatisticsOption::IsbIfRecv(written + missed),
+                InterfaceStatisticsOption::IsbIfDrop(*missed),
+            ];
+            options.extend(
+                part.map(|part| InterfaceStatisticsOption::Comment(Cow::Owned(part.comment()))),
+            );
             let block = InterfaceStatisticsBlock {
                 interface_id: id as u32,
                 timestamp: nanos(self.last_ns),
-                options: vec![
-                    InterfaceStatisticsOption::IsbStartTime(nanos(start.time_ns)),
-                    InterfaceStatisticsOption::IsbEndTime(nanos(self.last_ns)),
-                    InterfaceStatisticsOption::IsbIfRecv(written + missed),
-                    InterfaceStatisticsOption::IsbIfDrop(*missed),
-                ],
+                options,
             };
             file.write_pcapng_block(block)?;
         }
         self.flush()
+    }
+}
+
+impl Interface {
+    fn key(&self) -> (u32, pb::Direction, pb::CapturePoint) {
+        (self.place, self.direction, self.point)
+    }
+}
+
+impl Part {
+    fn comment(&self) -> String {
+        let Self { name, clock_error_ns, lost } = self;
+        let mut text =
+            format!("times of box {name}: within {clock_error_ns} ns of the group's clock");
+        if let Some(Lost { after_ns, message, .. }) = lost {
+            let after = Duration::from_nanos(*after_ns);
+            text += &format!(
+                "; packets of box {name} are missing from {:.3} s after the start on: {message}",
+                after.as_secs_f64()
+            );
+        }
+        text
     }
 }
 

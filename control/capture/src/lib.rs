@@ -5,4 +5,4 @@
 mod file;
 mod order;
 
-pub use file::{CaptureError, Counts, Writer};
+pub use file::{CaptureError, Counts, Lost, Writer};

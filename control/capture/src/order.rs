@@ -21,6 +21,8 @@ pub struct Packet {
     pub copy: pb::CapturedPacket,
     /// Client, as the dataplane names it.
     pub client: String,
+    /// Place of its box; zero without boxes.
+    pub place: u32,
     sequence: u64,
 }
 
@@ -50,13 +52,13 @@ pub struct Order {
 
 impl Order {
     pub fn take(&mut self, chunk: pb::CaptureChunk) {
-        let pb::CaptureChunk { clients, packets, time_ns, .. } = chunk;
+        let pb::CaptureChunk { clients, packets, time_ns, box_index: place, .. } = chunk;
         self.now = self.now.max(time_ns);
         for copy in packets {
             let client = clients.get(copy.client as usize).cloned().unwrap_or_default();
             self.taken += 1;
             self.bytes += copy.data.len();
-            self.waiting.push(Packet { copy, client, sequence: self.taken });
+            self.waiting.push(Packet { copy, client, place, sequence: self.taken });
         }
     }
 

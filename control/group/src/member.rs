@@ -126,7 +126,13 @@ impl Member {
     /// The offset of its clock now.
     #[must_use]
     pub fn offset(&self) -> Offset {
-        self.state().readings.at(self.clock.now_ns()).unwrap_or_default()
+        self.offset_at(self.clock.now_ns())
+    }
+
+    /// The offset of its clock at a recent time of the group's clock.
+    #[must_use]
+    pub fn offset_at(&self, group_ns: u64) -> Offset {
+        self.state().readings.at(group_ns).unwrap_or_default()
     }
 
     /// The longest recent round trip.

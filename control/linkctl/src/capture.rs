@@ -10,7 +10,7 @@ use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use crate::target::Direction;
-use capture::{CaptureError, Counts, Writer};
+use capture::{CaptureError, Counts, Lost, Writer};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -20,6 +20,7 @@ use serde::Serialize;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub const EXAMPLES: &str = "\
@@ -36,6 +37,7 @@ the nanosecond of the dataplane's clock, in UTC. Which is which says the interfa
   return-in, return-out       from the client
   forward-drop, return-drop   dropped; the comment says why: \"dropped: outage\"
   forward-mark, return-mark   marked by the queue's AQM, and on its way
+In a group each box has its own, such as forward-in.b1.
 All copies of a packet have the same packet ID (epb_packetid). What is in the link at the end
 has come and not left. Display filters:
   frame.interface_name == \"forward-drop\"
@@ -95,6 +97,12 @@ struct Summary<'a> {
     back: &'a Counts,
     /// Copies that were dropped because the reader was slow.
     missed: u64,
+    /// In a group: largest bound of the error of a time on the group's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clock_error_ns: Option<u64>,
+    /// Boxes of the group that stopped answering.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lost: Vec<&'a Lost>,
     interrupted: bool,
 }
 
@@ -116,13 +124,34 @@ impl Summary<'_> {
             0 => "\n`linkctl clients list` says which clients there are",
             _ => "",
         };
+        let clocks = self.clock_error_ns.map_or_else(String::new, |ns| {
+            format!(
+                "; times of different boxes are within {} µs of the group's clock",
+                ns.div_ceil(1000)
+            )
+        });
         format!(
-            "{}{}{} copies in {}; {missed}{hint}",
+            "{}{}{} copies in {}; {missed}{clocks}{hint}",
             way("forward", self.forward),
             way("return", self.back),
             self.copies,
             self.file.display()
         )
+    }
+
+    /// The file has all that it should have.
+    fn complete(&self) -> Result<(), Failure> {
+        if self.lost.is_empty() {
+            return Ok(());
+        }
+        let lost = self.lost.iter().map(|Lost { name, after_ns, message }| {
+            let after = Duration::from_nanos(*after_ns).as_secs_f64();
+            format!(
+                "packets of box {name} are missing from {after:.3} s after the start on: {message}"
+            )
+        });
+        let message = lost.collect::<Vec<_>>().join("; ");
+        Err(Failure::failed("incomplete", message))
     }
 }
 
@@ -162,11 +191,11 @@ pub async fn run(context: &Context, args: &CaptureArgs) -> Result<(), Failure> {
     let aside = is_stdout(path);
     match context.output {
         Output::Json if aside => say(&serde_json::to_string(&summary).unwrap_or_default()),
-        Output::Json => return output::json(&summary),
+        Output::Json => output::json(&summary)?,
         Output::Text if aside => say(&summary.text()),
-        Output::Text => return output::text(&summary.text()),
+        Output::Text => output::text(&summary.text())?,
     }
-    Ok(())
+    summary.complete()
 }
 
 impl CaptureArgs {
@@ -227,6 +256,8 @@ impl Capture {
             forward,
             back,
             missed: forward.missed + back.missed,
+            clock_error_ns: self.writer.clock_error_ns(),
+            lost: self.writer.lost().collect(),
             interrupted: self.interrupted,
         }
     }

@@ -46,6 +46,7 @@ fn chunks() -> Vec<pb::CaptureChunk> {
         snaplen: 5,
         profile: "viasat2*".into(),
         generation: 42,
+        boxes: Vec::new(),
     };
     let lost = pb::CapturedPacket {
         reason: pb::DropReason::Outage.into(),
@@ -62,8 +63,8 @@ fn chunks() -> Vec<pb::CaptureChunk> {
             lost,
             arp,
         ],
-        missed: Vec::new(),
         time_ns: START_NS + 600,
+        ..Default::default()
     };
     let missed = |direction: pb::Direction, point: pb::CapturePoint, copies| pb::CaptureMissed {
         direction: direction.into(),
@@ -89,6 +90,8 @@ struct Read {
     packets: Vec<EnhancedPacketBlock<'static>>,
     /// By interface: received, dropped, start, end.
     statistics: Vec<[u64; 4]>,
+    /// Of the statistics.
+    comments: Vec<String>,
 }
 
 fn read(bytes: &[u8]) -> Read {
@@ -122,6 +125,9 @@ fn read(bytes: &[u8]) -> Read {
                         InterfaceStatisticsOption::IsbIfDrop(n) => of[1] = n,
                         InterfaceStatisticsOption::IsbStartTime(n) => of[2] = n,
                         InterfaceStatisticsOption::IsbEndTime(n) => of[3] = n,
+                        InterfaceStatisticsOption::Comment(text) => {
+                            read.comments.push(text.to_string());
+                        }
                         other => panic!("{other:?}"),
                     }
                 }
@@ -238,6 +244,57 @@ fn standard_output_takes_the_packets_and_the_summary_goes_aside() {
             assert!(said.contains("5 copies in -; no copy was missed"), "{said}");
         }
     }
+}
+
+#[test]
+fn the_file_of_a_group_has_each_box_and_what_is_missing() {
+    let lab = Lab::new();
+    let mut chunks = chunks();
+    chunks[0].start.as_mut().unwrap().boxes = vec!["b1".into(), "b2".into()];
+    (chunks[0].clock_error_ns, chunks[1].clock_error_ns) = (70_400, 81_500);
+    chunks[1].box_index = 1;
+    let message = "no answer".to_owned();
+    chunks.push(pb::CaptureChunk {
+        box_index: 1,
+        lost: Some(pb::CaptureLost { time_ns: START_NS + 950, message }),
+        time_ns: START_NS + 950,
+        ..Default::default()
+    });
+    chunks.push(pb::CaptureChunk { time_ns: START_NS + 2_000, ..Default::default() });
+    lab.fake.state().capture = chunks;
+    let output = lab.run("-o json capture --snaplen 5B -w run.pcapng");
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    let missing = "packets of box b2 are missing from 0.000 s after the start on: no answer";
+    assert!(said.contains(missing) && said.contains("incomplete"), "{said}");
+    let summary: serde_json::Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    let lost = serde_json::json!([{"box": "b2", "after_ns": 950, "message": "no answer"}]);
+    assert_eq!((&summary["lost"], &summary["clock_error_ns"]), (&lost, &81_500.into()));
+
+    let read = read(&std::fs::read(lab.at("run.pcapng")).unwrap());
+    assert!(read.section[0].contains("of the group's clock"), "{:?}", read.section);
+    assert_eq!(read.interfaces.len(), 16);
+    assert_eq!(read.interfaces[0], "forward-in.b1");
+    assert_eq!(read.interfaces[15], "return-mark.b2");
+    let told = told(&read);
+    let rows: Vec<_> = told.iter().map(|row| (&*row.0, row.1)).collect();
+    let expected = [
+        ("forward-in.b1", 1),
+        ("forward-mark.b2", 20),
+        ("forward-in.b1", 30),
+        ("return-in.b1", 40),
+        ("forward-drop.b1", 300),
+        ("forward-out.b1", 500),
+        ("return-out.b2", 700),
+    ];
+    assert_eq!(rows, expected);
+    // Missed copies and the end are those of the box.
+    let start = UTC_S * 1_000_000_000 + u64::from(UTC_NS);
+    assert_eq!(read.statistics[0], [2, 0, start, start + 2_000]);
+    assert_eq!(read.statistics[8], [8, 8, start, start + 950]);
+    let times = |name, ns| format!("times of box {name}: within {ns} ns of the group's clock");
+    assert_eq!(read.comments[0], times("b1", 70_400));
+    assert_eq!(read.comments[15], format!("{}; {missing}", times("b2", 81_500)));
 }
 
 #[test]

@@ -10,12 +10,15 @@ from types import UnionType
 from typing import Any
 
 import grpc
+import pcapng
 import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
+from pcapng import blocks
 
 import linkemu
 from linkemu import _calls, _fields, aio, errors, v1
+from linkemu._pcapng import Writer
 from linkemu._terms import Terms, reached_end
 from linkemu._wire import Attempts, Place
 
@@ -365,3 +368,49 @@ def test_public_names_are_documented() -> None:
         for member, value in vars(thing).items():
             if not member.startswith("_") and (callable(value) or isinstance(value, property)):
                 assert value.__doc__, f"{name}.{member}"
+
+
+def test_capture_of_group_has_each_box_and_states_lost_one(tmp_path: Path) -> None:
+    start = v1.CaptureStart(time_ns=10**9, snaplen=64, profile="geo", boxes=["b1", "b2"])
+    start.utc.FromNanoseconds(1_790_000_000_000_000_000)
+
+    def chunk(place: int, at_ns: int, bound_ns: int) -> v1.CaptureChunk:
+        point = v1.CAPTURE_POINT_INGRESS
+        packet = v1.CapturedPacket(
+            time_ns=10**9 + at_ns,
+            number=place + 1,
+            direction=v1.DIRECTION_FORWARD,
+            point=point,
+            length=9,
+            data=b"x" * 9,
+        )
+        missed = v1.CaptureMissed(direction=v1.DIRECTION_FORWARD, point=point, copies=place)
+        return v1.CaptureChunk(
+            clients=["10.0.0.2"],
+            packets=[packet],
+            missed=[missed],
+            box_index=place,
+            clock_error_ns=bound_ns,
+            time_ns=10**9,
+        )
+
+    file = tmp_path / "run.pcapng"
+    writer = Writer(file, "both")
+    writer.take(v1.CaptureChunk(start=start))
+    writer.take(chunk(1, 500, 80_000))
+    writer.take(chunk(0, 300, 70_000))
+    lost = v1.CaptureLost(time_ns=2 * 10**9, message="no answer")
+    assert writer.lost == ""
+    writer.take(v1.CaptureChunk(box_index=1, lost=lost))
+    assert writer.lost == "packets of box b2 are missing from 1.000 s after the start on: no answer"
+    writer.close()
+    with file.open("rb") as stream:
+        read = list(pcapng.FileScanner(stream))
+    names = [b.options["if_name"] for b in read if isinstance(b, blocks.InterfaceDescription)]
+    assert (len(names), names[0], names[-1]) == (16, "forward-in.b1", "return-mark.b2")
+    packets = [b for b in read if isinstance(b, blocks.EnhancedPacket)]
+    assert [names[packet.interface_id] for packet in packets] == ["forward-in.b1", "forward-in.b2"]
+    ends = [b.options for b in read if isinstance(b, blocks.InterfaceStatistics)]
+    assert (ends[0]["isb_ifdrop"], ends[8]["isb_ifdrop"]) == (0, 1)
+    assert ends[0]["opt_comment"] == "times of box b1: within 70000 ns of the group's clock"
+    assert ends[8]["opt_comment"].endswith(writer.lost)

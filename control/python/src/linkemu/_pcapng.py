@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import ipaddress
+import itertools
 import os
 import warnings
 from dataclasses import dataclass
@@ -62,30 +63,51 @@ class Writer:
         self._wanted = [d for d, (n, _) in _DIRECTIONS.items() if direction in ("both", n)]
         self._out: Any = None
         self._section: Any = None
-        self._interfaces: dict[tuple[int, int], int] = {}
+        self._interfaces: dict[tuple[int, int, int], int] = {}
+        self._boxes: list[str] = []
+        self._clock_error_ns: dict[int, int] = {}
+        self._lost: dict[int, str] = {}
         self._written: dict[int, int] = {}
         self._missed: dict[int, int] = {}
         self._offset_ns = 0
         self._start_ns = 0
         self._now_ns = 0
-        self._held: list[tuple[int, int, v1.CapturedPacket, str]] = []
+        self._held: list[tuple[int, int, v1.CapturedPacket, str, int]] = []
         self._taken = 0
+
+    @property
+    def lost(self) -> str:
+        """Boxes of the group whose later packets are missing, with the reasons; empty: none."""
+        return "; ".join(self._lost.values())
 
     def take(self, chunk: v1.CaptureChunk) -> None:
         """Takes a message of the stream."""
         if chunk.HasField("start"):
             self._begin(chunk.start)
         self._now_ns = max(self._now_ns, chunk.time_ns)
+        if chunk.box_index < len(self._boxes):
+            self._note(chunk)
         for missed in chunk.missed:
-            interface = self._interfaces.get((missed.direction, missed.point))
+            interface = self._interfaces.get((chunk.box_index, missed.direction, missed.point))
             if interface is not None:
                 self._missed[interface] = missed.copies
         self.counts.missed = sum(self._missed.values())
         for copy in chunk.packets:
             client = chunk.clients[copy.client] if copy.client < len(chunk.clients) else ""
             self._taken += 1
-            heapq.heappush(self._held, (copy.time_ns, self._taken, copy, client))
+            heapq.heappush(self._held, (copy.time_ns, self._taken, copy, client, chunk.box_index))
         self._drain(self._now_ns - _LATE_NS)
+
+    def _note(self, chunk: v1.CaptureChunk) -> None:
+        """What a chunk says of its box."""
+        known = self._clock_error_ns.get(chunk.box_index, 0)
+        self._clock_error_ns[chunk.box_index] = max(known, chunk.clock_error_ns)
+        if chunk.HasField("lost"):
+            after = max(chunk.lost.time_ns - self._start_ns, 0) / 1e9
+            self._lost[chunk.box_index] = (
+                f"packets of box {self._boxes[chunk.box_index]} are missing from {after:.3f} s "
+                f"after the start on: {chunk.lost.message}"
+            )
 
     def close(self) -> None:
         """Writes waiting copies, and the blocks after the packets."""
@@ -102,27 +124,30 @@ class Writer:
     def _begin(self, start: v1.CaptureStart) -> None:
         if self._out is not None or self._file is None:
             return
+        self._boxes = list(start.boxes)
+        whose = "group" if self._boxes else "dataplane"
         comment = (
             f"linkemu: profile {start.profile}, generation {start.generation}; began at "
-            f"{start.time_ns} ns of the dataplane's clock"
+            f"{start.time_ns} ns of the {whose}'s clock"
         )
         self._start_ns = self._now_ns = start.time_ns
         self._offset_ns = start.utc.ToNanoseconds() - start.time_ns
         self._section = blocks.SectionHeader(
             options={"opt_comment": comment, "shb_userappl": "linkemu for Python"}
         )
-        for direction in self._wanted:
+        ends = [f".{name}" for name in self._boxes] or [""]
+        for (place, of), direction in itertools.product(enumerate(ends), self._wanted):
             way, towards = _DIRECTIONS[direction]
             for point, (end, fate) in _POINTS.items():
                 number = len(self._interfaces)
-                self._interfaces[direction, point] = number
+                self._interfaces[place, direction, point] = number
                 self._written[number] = 0
                 self._section.new_member(
                     blocks.InterfaceDescription,
                     link_type=_ETHERNET,
                     snaplen=start.snaplen,
                     options={
-                        "if_name": f"{way}-{end}",
+                        "if_name": f"{way}-{end}{of}",
                         "if_description": f"{towards}, {fate}",
                         "if_tsresol": _NANOSECONDS,
                     },
@@ -136,11 +161,11 @@ class Writer:
         while self._held and (
             until_ns is None or self._held[0][0] <= until_ns or len(self._held) > _HELD
         ):
-            _, _, copy, client = heapq.heappop(self._held)
-            self._write(copy, client)
+            _, _, copy, client, place = heapq.heappop(self._held)
+            self._write(copy, client, place)
 
-    def _write(self, copy: v1.CapturedPacket, client: str) -> None:
-        interface = self._interfaces.get((copy.direction, copy.point))
+    def _write(self, copy: v1.CapturedPacket, client: str, place: int) -> None:
+        interface = self._interfaces.get((place, copy.direction, copy.point))
         if self._out is None or interface is None:
             return
         block = self._section.new_member(blocks.EnhancedPacket)
@@ -167,14 +192,24 @@ class Writer:
 
     def _end(self) -> None:
         nanos = self._offset_ns + self._now_ns
-        for interface, written in self._written.items():
+        for (place, _, _), interface in self._interfaces.items():
+            written = self._written[interface]
             missed = self._missed.get(interface, 0)
             block = self._section.new_member(blocks.InterfaceStatistics)
             block.interface_id = interface
             block.timestamp_high, block.timestamp_low = nanos >> 32, nanos & 0xFFFFFFFF
             block.options["isb_ifrecv"] = written + missed
             block.options["isb_ifdrop"] = missed
+            if place < len(self._boxes):
+                block.options["opt_comment"] = self._said(place)
             self._out.write_block(block)
+
+    def _said(self, place: int) -> str:
+        """The comment of a box's interfaces."""
+        bound = self._clock_error_ns.get(place, 0)
+        text = f"times of box {self._boxes[place]}: within {bound} ns of the group's clock"
+        lost = self._lost.get(place)
+        return f"{text}; {lost}" if lost else text
 
 
 def _comment(copy: v1.CapturedPacket, client: str) -> str:

@@ -110,7 +110,7 @@ class LeaseLost(Refused):
 
 
 class DataLost(LinkemuError):
-    """The caller read a stream too slowly, and parts are lost."""
+    """The caller read a stream too slowly, or a box of a group stopped: parts are lost."""
 
 
 class ScenarioStopped(LinkemuError):

@@ -186,6 +186,7 @@ impl Dataplane {
             snaplen: wanted.snaplen,
             profile: profile.map(|p| p.name.clone()).unwrap_or_default(),
             generation: history.current.applied.generation,
+            boxes: Vec::new(),
         };
         Ok((copies, start))
     }

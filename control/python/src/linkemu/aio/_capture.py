@@ -13,7 +13,7 @@ from linkemu._calls import Call, Direction
 from linkemu._pcapng import Counts, Writer
 from linkemu._tasks import Background, Event, happens
 from linkemu._terms import not_begun
-from linkemu.errors import LinkemuError
+from linkemu.errors import DataLost, LinkemuError
 
 if TYPE_CHECKING:
     from linkemu.aio._box import Box
@@ -86,6 +86,8 @@ class Capture:
             self._writer.close()
         if self._error is not None:
             raise self._error
+        if self._writer is not None and self._writer.lost:
+            raise DataLost(self._writer.lost)
         return self.counts
 
     async def __aenter__(self) -> Self:
