@@ -82,7 +82,7 @@ async fn client_is_served_again_when_its_former_box_has_served_it() {
     lab.look(0, "b", 20, 0, 0);
     let version = lab.plan().await.owners.unwrap().version;
     let begun = lab.begin(&["a", "b"], "b2").await.unwrap();
-    let owners = begun.owners.unwrap();
+    let owners = lab.plan().await.owners.unwrap();
     assert_eq!(owners.version, version + 1);
     assert!(owners.clients.iter().all(|it| it.owner == 1), "{owners:?}");
     // Held there before anything is looked at.

@@ -181,7 +181,7 @@ impl Group {
                 let _ = group.finish(&begun).await;
             }
         });
-        Ok(dp::BeginMoveResponse { r#move: id, owners: Some(self.owners().to_proto()) })
+        Ok(dp::BeginMoveResponse { r#move: id })
     }
 
     /// Waits until the former owners have served what they hold, and ends the hold.

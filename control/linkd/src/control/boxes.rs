@@ -41,7 +41,7 @@ impl Control {
         for (to, clients) in self.destinations(&listed, request).await? {
             let moved = u32::try_from(clients.len()).unwrap_or(u32::MAX);
             let request = dp::BeginMoveRequest { clients, to, who: caller.name.clone() };
-            let dp::BeginMoveResponse { r#move, .. } = self.dataplane().begin_move(request).await?;
+            let dp::BeginMoveResponse { r#move } = self.dataplane().begin_move(request).await?;
             let written = self.write_owners().await;
             // Also where the switch did not take them: nobody holds frames for longer than needed.
             let request = dp::FinishMoveRequest { r#move };
