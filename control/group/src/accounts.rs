@@ -14,9 +14,9 @@ use crate::owners::Owners;
 /// The account of one box.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
-    /// As read last from its dataplane.
+    /// Last reading from its dataplane.
     now: pb::Stats,
-    /// Of former instances of its dataplane, which have ended.
+    /// Sum over the earlier instances of its dataplane.
     ended: pb::Stats,
 }
 
@@ -26,7 +26,7 @@ impl Account {
         self.now = stats;
     }
 
-    /// The statistics as read last.
+    /// The last reading.
     #[must_use]
     pub fn now(&self) -> &pb::Stats {
         &self.now
@@ -44,7 +44,7 @@ impl Account {
         add(&mut self.ended, &last);
     }
 
-    /// Another run begins: what ended instances had as their worst is of the one before.
+    /// Begins another run: the worst figures of ended instances belong to the run before.
     pub fn mark(&mut self) {
         self.ended.lateness = None;
         self.ended.stall_max_ns = 0;
@@ -166,7 +166,7 @@ fn add_count(have: &mut Option<pb::Count>, more: Option<pb::Count>) {
     *have = Some(pb::Count { packets: a.packets + b.packets, bytes: a.bytes + b.bytes });
 }
 
-/// Counts what is held as dropped for overload. Returns the packets.
+/// Counts held packets as dropped for overload, and returns their number.
 fn lose_held(clients: &mut [pb::ClientStats]) -> u64 {
     let mut lost = 0;
     for client in clients {

@@ -25,7 +25,7 @@ fn box_ports(switch: &dp::Switch) -> Vec<u32> {
     switch.boxes.iter().flat_map(|it| [it.wan_port, it.client_port]).collect()
 }
 
-/// Why a box cannot be in a group of so many boxes at all.
+/// Why a box cannot be in a group of this size.
 #[must_use]
 pub fn unfit(it: Described<'_>, group: usize) -> Option<String> {
     let name = it.name;
@@ -129,7 +129,7 @@ pub fn merge(boxes: &[Described<'_>], instance: u64) -> dp::DescribeResponse {
     }
 }
 
-/// Client numbers that each of so many boxes has in the switch.
+/// Client numbers of each box in the switch, for this number of boxes.
 #[must_use]
 pub fn numbers(switch: Option<&dp::Switch>, boxes: usize) -> u32 {
     let tick = match switch.map(dp::Switch::target) {

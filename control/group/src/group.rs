@@ -213,7 +213,7 @@ impl Group {
         self.0.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets readers see a plan.
+    /// Publishes a plan to readers.
     pub(crate) fn show(&self, current: Current) {
         *self.0.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(current);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A box of the group: control of its dataplane, its clock, and what is known of it.
+//! A box of the group: control of its dataplane, its clock and its state.
 //!
 //! ```text
 //! away ──Control, Describe, GetPlan, GetStats──▶ up ──stream ends, call fails, silent for 2 s──▶ away
@@ -25,7 +25,7 @@ use crate::clock::{GroupClock, Offset, Readings};
 use crate::connect::{self, Client};
 use crate::file::{Address, BoxAddress};
 
-/// A box that does not answer for so long is away.
+/// Time without an answer after which a box is away.
 pub const SILENT: Duration = Duration::from_secs(2);
 /// From one look at the clock and the plan to the next.
 const LOOK: Duration = Duration::from_millis(250);
@@ -36,7 +36,7 @@ const FIRST_LOOKS: usize = 4;
 /// Before the next attempt to reach a box.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// What is known of a box.
+/// State of a box.
 #[derive(Debug, Default)]
 pub struct State {
     /// The token of `Control`; zero while the box is away.
@@ -44,12 +44,12 @@ pub struct State {
     pub is_up: bool,
     /// It was up once.
     pub was_up: bool,
-    /// Why it is away, or what is wrong with it.
+    /// Reason for its absence, or its fault.
     pub message: String,
     /// Of its present or last dataplane; none until it has answered once.
     pub described: Option<dp::DescribeResponse>,
     readings: Readings,
-    /// As looked at last.
+    /// From the last look.
     pub plan: dp::GetPlanResponse,
     pub account: Account,
     /// Received packets a second.

@@ -21,14 +21,14 @@ pub struct Owners {
     default_box: usize,
     buckets: [u8; BUCKETS],
     clients: BTreeMap<String, usize>,
-    /// Of clients that the plan names no longer, which return to their box.
+    /// Former owners of clients that were removed from the plan: named again, they return to that box.
     former: BTreeMap<String, usize>,
     /// Of the group file.
     rules: BTreeMap<String, usize>,
 }
 
 impl Owners {
-    /// Buckets in turn, of so many boxes; clients with an address by the rules.
+    /// Assigns the buckets to the boxes in turn, and addresses by the rules.
     #[must_use]
     pub fn new(boxes: usize, rules: BTreeMap<String, usize>) -> Self {
         let mut buckets = [0; BUCKETS];
@@ -59,13 +59,13 @@ impl Owners {
         }
     }
 
-    /// Whether a client has an entry of its own.
+    /// Whether a client has its own entry.
     #[must_use]
     pub fn has(&self, client: &str) -> bool {
         self.clients.contains_key(client)
     }
 
-    /// Clients with an entry at each of so many boxes.
+    /// Number of clients with an entry at each box.
     #[must_use]
     pub fn loads(&self, boxes: usize) -> Vec<usize> {
         let mut loads = vec![0; boxes];
@@ -119,7 +119,7 @@ impl Owners {
         }
     }
 
-    /// Gives clients to a box, each with an entry of its own.
+    /// Makes a box the owner of clients, each with its own entry.
     pub fn give<'a>(&mut self, clients: impl IntoIterator<Item = &'a str>, place: usize) {
         for client in clients {
             self.clients.insert(client.to_owned(), place);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a group cannot do: the switch steers a client to its box by its address, prefix, VLAN or MAC
+//! Limits of a group: the switch steers a client to its box by its address, prefix, VLAN or MAC
 //! alone, and nothing is shared by clients of different boxes.
 
 use profile::Violations;

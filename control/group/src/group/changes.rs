@@ -54,7 +54,7 @@ pub struct Current {
     pub remarks: Vec<String>,
 }
 
-/// Who asks for a change, which is an event unless a scenario does, which reports its steps itself.
+/// The origin of a change. A change by a controller is an event; a scenario reports its steps itself.
 #[derive(Clone, Debug)]
 pub enum Source {
     Controller(dp::Cause),
@@ -78,7 +78,7 @@ pub struct Made {
     pub applied: pb::Applied,
     pub remarks: Vec<String>,
     pub repeated: bool,
-    /// None if it is not known any longer.
+    /// None if it is no longer known.
     pub plan: Option<Arc<dp::Plan>>,
     /// Sequence of its event.
     pub sequence: u64,
@@ -122,7 +122,7 @@ struct Order {
     follows: bool,
 }
 
-/// What became of a change at one box.
+/// The outcome of a change at one box.
 struct Answer {
     place: usize,
     offset: Offset,
@@ -130,7 +130,7 @@ struct Answer {
     answer: Result<dp::ApplyResponse, Status>,
 }
 
-/// What became of a change.
+/// The outcome of a change.
 enum Outcome {
     Made(Vec<Answer>),
     /// No box has made it.
@@ -138,7 +138,7 @@ enum Outcome {
 }
 
 impl History {
-    /// Of so many boxes, without a plan.
+    /// Without a plan, for this number of boxes.
     #[must_use]
     pub fn new(boxes: usize) -> Self {
         Self {

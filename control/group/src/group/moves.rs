@@ -33,9 +33,9 @@ const CLIENTS: usize = 4096;
 const HOLD: Duration = Duration::from_secs(10);
 /// From one look at the former owner to the next.
 const LOOK: Duration = Duration::from_millis(2);
-/// Without an arrival for so long, no further frame is under way to the former owner.
+/// Time without an arrival after which no frame is in flight to the former owner.
 const QUIET_NS: u64 = 20_000_000;
-/// When it is looked whether frames came to the former owner all the same.
+/// Time after the move at which late arrivals at the former owner are counted.
 const LATER: Duration = Duration::from_secs(1);
 /// Moves that are known.
 const KEPT: usize = 64;
@@ -48,7 +48,7 @@ pub struct Moves(Mutex<State>);
 struct State {
     begun: u64,
     moves: BTreeMap<u64, Arc<Move>>,
-    /// Clients whose move is not finished.
+    /// Clients that are still moving.
     moving: BTreeSet<String>,
 }
 
@@ -72,11 +72,12 @@ impl Moves {
 /// A client that the former owner still serves.
 struct Leaving {
     client: String,
-    /// Packets received in both directions, and since when this is their number.
+    /// Packets received in both directions, and the time of the last change of that number.
     received: Option<([u64; 2], u64)>,
 }
 
-/// A client whose hold can end. No packet of it is due before these instants on the former owner's clock.
+/// A client that can be served again: none of its packets is due before these instants on the former owner's
+/// clock.
 struct Ready {
     client: String,
     due_ns: Option<[u64; 2]>,
@@ -372,7 +373,7 @@ impl Group {
     }
 }
 
-/// Clients that wait for their former owner no longer.
+/// Clients that no longer wait for their former owner.
 fn abandon(clients: &[Leaving]) -> Vec<Ready> {
     let ready = |it: &Leaving| Ready { client: it.client.clone(), due_ns: None };
     clients.iter().map(ready).collect()

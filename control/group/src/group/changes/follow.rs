@@ -18,7 +18,7 @@ impl Group {
         applied.generation > 0 && state.plan.plan.as_ref().is_some_and(|it| it.seed == plan.seed)
     }
 
-    /// Lets the switch do its part of the current plan, at all boxes that have it.
+    /// Sets the offload at all boxes that have the current plan.
     ///
     /// # Errors
     /// If another generation is current, or a box refuses; then all have the former offload.

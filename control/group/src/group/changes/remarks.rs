@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the boxes' answers to a change say about it.
+//! Remarks on a change from the answers of the boxes.
 
 use crate::group::Group;
 
