@@ -24,7 +24,7 @@ use smoke::testbed::{Middle, Options, SAT_INTERFACE, Testbed, WAN_INTERFACE, ans
 use smoke::wait;
 
 use crate::control::address;
-use crate::target::{DEVICE, SoftSwitch, Target};
+use crate::target::{DEVICE, SoftSwitch, Target, processor_time};
 
 /// Ports of the switch that face the box.
 const TO_BOX: [(u16, &str, &str); 2] = [(0, "sww", "boxw"), (1, "swc", "boxc")];
@@ -211,7 +211,15 @@ impl Bed {
     fn memory(&self, role: &str, port: u16) -> String {
         let socket = self.hosts.directory().path("memif.sock");
         let socket = socket.display();
-        format!("net_memif,role={role},id={port},socket={socket},socket-abstract=no")
+        // The longest ring: with 1,024 slots, bursts of TCP are lost while the reader waits for a processor.
+        format!("net_memif,role={role},id={port},socket={socket},socket-abstract=no,rsize=14")
+    }
+
+    /// Processor time of the switch and of the dataplane since their start.
+    pub fn processor_times(&self) -> anyhow::Result<[Duration; 2]> {
+        let switch = self.switch.as_ref().context("no switch runs")?;
+        let dataplane = self.dataplane.as_ref().context("no dataplane runs")?;
+        Ok([switch.processor_time()?, processor_time(dataplane)?])
     }
 
     fn start_linkd(&mut self) -> anyhow::Result<()> {

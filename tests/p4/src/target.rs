@@ -130,14 +130,7 @@ impl SoftSwitch {
 
     /// Processor time of all its threads since the start.
     pub fn processor_time(&self) -> anyhow::Result<Duration> {
-        let path = format!("/proc/{}/stat", self.process.pid());
-        let text = fs::read_to_string(&path).with_context(|| path.clone())?;
-        // The second field is the name, in parentheses; user and system time are the 14th and 15th.
-        let fields = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
-        let ticks = fields.into_iter().flatten().skip(11).take(2).map(str::parse::<u64>);
-        let ticks: u64 = ticks.sum::<std::result::Result<_, _>>().context(path)?;
-        // USER_HZ is 100 on all architectures of Linux.
-        Ok(Duration::from_millis(10 * ticks))
+        processor_time(&self.process)
     }
 
     pub fn runs(&mut self) -> bool {
@@ -150,6 +143,18 @@ impl SoftSwitch {
         let file = self.log.as_deref().map(read).unwrap_or_default();
         format!("--- {}:\n{}{}{file}", self.name, self.process.stdout(), self.process.stderr())
     }
+}
+
+/// Processor time of all threads of a process since its start.
+pub(crate) fn processor_time(process: &Process) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{}/stat", process.pid());
+    let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+    // The second field is the name, in parentheses; user and system time are the 14th and 15th.
+    let fields = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
+    let ticks = fields.into_iter().flatten().skip(11).take(2).map(str::parse::<u64>);
+    let ticks: u64 = ticks.sum::<std::result::Result<_, _>>().context(path)?;
+    // USER_HZ is 100 on all architectures of Linux.
+    Ok(Duration::from_millis(10 * ticks))
 }
 
 /// A log of bmv2, whose name may have a suffix.

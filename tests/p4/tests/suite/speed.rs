@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Speed of the switch: figures, no limits. Other programs share the processors.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use p4::bed::{Between, on_bed_between};
+use p4::bed::{Bed, Between, on_bed_between};
 use p4::bench::{Bench, FORWARDS, number, on_bench};
 use p4::frame::Frame;
 use p4::target::Target;
@@ -12,7 +13,7 @@ use p4runtime::Entry;
 use smoke::cpus::Cpus;
 use smoke::iperf::{Download, Plan};
 
-use super::path::{drained, pinged, placed};
+use super::path::{SETTLED, drained, pinged, placed};
 use super::{SEED, is_client};
 
 const RUNS: usize = 5;
@@ -89,9 +90,15 @@ pub fn tcp_through_switch_and_box(cpus: &Cpus) -> anyhow::Result<()> {
             placed(bed, "classification")?;
             for _ in 0..3 {
                 let download = Plan::new("cubic", Duration::from_secs(6));
+                let (times, before) = (bed.processor_times()?, crossed(bed)?);
                 let transfer = Download::start(&bed.hosts, download)?.finish()?;
+                let frames = (crossed(bed)? - before) as f64;
+                let since = bed.processor_times()?;
+                let [switch, emulator] =
+                    [0, 1].map(|at| (since[at] - times[at]).as_secs_f64() * 1e6 / frames);
                 println!(
-                    "    {}, {between:?}: cubic {:.1} Mbit/s in the second half, {} segments sent again",
+                    "    {}, {between:?}: cubic {:.1} Mbit/s in the second half, {} segments sent again; \
+                     processor time {switch:.1} us a frame in the switch, {emulator:.1} in the box",
                     Target::name(),
                     transfer.mbps_second_half(),
                     transfer.retransmits
@@ -107,4 +114,12 @@ pub fn tcp_through_switch_and_box(cpus: &Cpus) -> anyhow::Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Frames that came back from the box, in both directions.
+fn crossed(bed: &Bed) -> anyhow::Result<u64> {
+    // linkd reads the switch at most ten times a second.
+    thread::sleep(SETTLED);
+    let (forward, back) = bed.shown()?.fate("returned");
+    Ok(forward + back)
 }
