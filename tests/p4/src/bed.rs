@@ -32,7 +32,7 @@ const TO_BOX: [(u16, &str, &str); 2] = [(0, "sww", "boxw"), (1, "swc", "boxc")];
 const TO_HOSTS: [(u16, &str); 2] = [(2, WAN_INTERFACE), (3, SAT_INTERFACE)];
 /// MTU of a full frame of the hosts behind a shim.
 pub(crate) const MTU: &str = "1532";
-pub(crate) const READY: Duration = Duration::from_secs(30);
+pub const READY: Duration = Duration::from_secs(30);
 
 /// Connection of switch and box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

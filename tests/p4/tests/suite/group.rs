@@ -6,11 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use p4::bed::READY;
 use p4::group::{BOXES, GroupBed, Member, WORKERS, name, on_group};
 use p4::numbered::Numbered;
 use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
 use smoke::stats::Stats;
+use smoke::wait;
 
 use super::SEED;
 use super::path::{drained, link};
@@ -151,6 +153,16 @@ pub fn two_boxes_are_one_emulator(cpus: &Cpus) -> anyhow::Result<()> {
             ensure!(used == CLIENTS / BOXES, "{used} clients at a box");
         }
 
+        // A capture of all boxes.
+        let file = bed.hosts.directory().path("all.pcapng").display().to_string();
+        let words = ["capture", "--duration", "500ms", "-w", &file];
+        let said = meanwhile(&mut traffic, || Ok(linkctl.run(&words)?.success()?))?;
+        let said: serde_json::Value = serde_json::from_str(&said)?;
+        println!("    capture: {said}");
+        ensure!(said["forward"]["received"].as_u64() > Some(100), "{said}");
+        ensure!(said["clock_error_ns"].as_u64() > Some(0) && said.get("lost").is_none(), "{said}");
+        traffic.complete(&linkctl)?;
+
         // Moves under load.
         let own = |bed: &GroupBed, box_: usize| -> anyhow::Result<Vec<String>> {
             let stats = bed.linkctl_of(box_)?.stats()?;
@@ -181,8 +193,23 @@ pub fn two_boxes_are_one_emulator(cpus: &Cpus) -> anyhow::Result<()> {
         let certificate = linkctl.run(&["certificate"])?;
         println!("    certificate before the death of a box: exit {}", certificate.code());
 
-        // A box dies in mid-run.
-        bed.kill_box(1)?;
+        // A box dies in mid-run, and in a capture.
+        let file = bed.hosts.directory().path("dead.pcapng");
+        let path = file.display().to_string();
+        let words = ["capture", "--duration", "2s", "-w", &path];
+        let said = thread::scope(|scope| {
+            let capture = scope.spawn(|| linkctl.run(&words));
+            // It has begun when the file has its first blocks.
+            wait::until("a capture", READY, || {
+                Ok(file.metadata().is_ok_and(|it| it.len() > 0).then_some(()))
+            })?;
+            bed.kill_box(1)?;
+            let said = capture.join().map_err(|_| anyhow::anyhow!("the capture panicked"))?;
+            anyhow::Ok(said?)
+        })?;
+        println!("    a capture without it: {}", said.stderr.trim());
+        ensure!(said.code() == 1, "{said:?}");
+        ensure!(said.stderr.contains("packets of box b2 are missing from"), "{said:?}");
         let members = bed.until("the second box is down", |members| !members[1].up)?;
         println!("    {}: {}", members[1].name, members[1].message);
         ensure!(members[0].up && members[0].current, "{members:?}");
