@@ -157,5 +157,5 @@ control Write(
     }
 }
 
-@pkginfo(name = "linkemu", version = "1")
+@pkginfo(name = "linkemu", version = "2")
 PNA_NIC(Read(), Before(), Arrive(), Write()) main;

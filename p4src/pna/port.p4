@@ -11,6 +11,9 @@
 #ifndef LINKEMU_PORT
 #define LINKEMU_PORT
 
+// Multicast group of the port for copies.
+const bit<16> GROUP_OF_MIRROR = 3;
+
 header port_h {
     bit<16> port; // received at
     bit<16> length; // of the frame as received, bytes
@@ -23,6 +26,7 @@ header port_h {
     bit<8> learn; // 1: report this host
     bit<8> direction;
     bit<48> source;
+    bit<16> to_mirror; // multicast group that gets a copy; 0: none
     // Set by the port: SWX may finish frames in another order than it received them.
     bit<16> order;
 }
@@ -30,6 +34,8 @@ header port_h {
 #define PORT_HEADER port_h port;
 #define PORT_META \
     bit<32> length; bit<8> has_shim; bit<8> has_frame; bit<16> source6; bit<16> destination6;
+// The receiving port has set it to 0.
+#define MIRROR(H, M) H.port.to_mirror = GROUP_OF_MIRROR
 #define IS_CUT(H, M) M.length < 14
 #define HAS_NO_SHIM(H, M) M.has_shim == 0
 #define HAS_FRAME(H, M) (M.has_frame == 1)

@@ -13,6 +13,7 @@ const int VLANS = 4096;
 const int PREFIXES4 = 8192;
 const int PREFIXES6 = 4096;
 const int GATES = 1024;
+const int MIRRORS = 1024;
 const int LOSSES = 1024;
 const int BINS = 1024;
 const int SOURCES = 4096;
@@ -40,6 +41,8 @@ const int GIVEN_FLOODS = 1 << 9;
 const int GIVEN_CELLS = 1 << 10;
 // Cells: port.
 const int SENT_CELLS = 1 << 9;
+// Cells: whether the frame goes to hosts ++ direction.
+const int MIRRORED_CELLS = 1 << 2;
 
 // EtherTypes.
 const bit<16> TYPE_SHIM = 0x88b5; // IEEE 802, local experimental 1

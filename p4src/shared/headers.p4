@@ -26,6 +26,11 @@
 #define FOLD6(M) M.address6[7:0] ^ M.address6[15:8]
 #endif
 
+#ifndef MIRROR
+// Has the port for copies get one.
+#define MIRROR(H, M) M.mirror = 1
+#endif
+
 header ethernet_h {
     bit<48> destination;
     bit<48> source;
@@ -123,6 +128,7 @@ struct meta_t {
     bit<12> vlan; // of the outermost tag; 0: untagged
     direction_t direction;
     bit<1> is_turned; // the shim has the other direction
+    bit<1> mirrors; // some client has an entry in `mirrors`
     bit<16> epoch;
 
     // Client-side addresses of the frame, and its client.
@@ -165,6 +171,7 @@ struct meta_t {
     bit<9> to_port;
     bit<16> to_group; // 0: only to_port
     bit<10> given; // cell of `given`
+    bit<1> mirror; // a copy goes to the port for copies
 }
 
 #endif

@@ -8,8 +8,12 @@
 // architecture.
 //
 // An architecture supplies Draw, Chain, Fates and the two kinds of counters. It sets port and
-// arrival time first, and applies drop, to_port, to_group and learn at the end. At its egress it counts
-// `sent` by port: what is in `given` and not there was lost between them.
+// arrival time first, and applies drop, to_port, to_group, mirror and learn at the end. At its egress it
+// counts `sent` by port: what is in `given` and not there was lost between them.
+//
+// A copy is one of the frame that the pipeline gives to a port, so with the shim on its way to a box, and
+// without it on its way to hosts. It is made behind the pipeline and beside the frame, which has all its
+// fates and counts by then. A flood has one copy.
 //
 // Byte counts are those of received frames. From the box they include the shim: 32 bytes more per
 // frame than at the hosts. In `fates` this applies to all but RECEIVED.
@@ -37,6 +41,9 @@ control Linkemu(inout headers_t h, inout meta_t m) {
     // Frames that the pipeline gives to a port, and to all ports of hosts of a side.
     @name(".linkemu.given")
     PACKETS_AND_BYTES(bit<10>, GIVEN_CELLS) given;
+    // Frames of which the port for copies is given one, by whether they go to hosts, and direction.
+    @name(".linkemu.mirrored")
+    PACKETS_AND_BYTES(bit<2>, MIRRORED_CELLS) mirrored;
     // Transit times, by client, direction and bin.
     @name(".linkemu.transit")
     PACKETS(bit<(CLIENT_BITS + 6)>, TRANSIT_CELLS) transit;
@@ -52,20 +59,24 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         m.reason = reason;
     }
 
-    // A port to hosts of one side. The box is the owner of all clients without another one.
+    // A port to hosts of one side. The box is the owner of all clients without another one. `mirrors`: the
+    // table of that name has entries.
     @name(".linkemu.from_host")
-    action from_host(direction_t direction, box_t box, bit<16> epoch) {
+    action from_host(direction_t direction, box_t box, bit<16> epoch, bit<1> mirrors) {
         m.direction = direction;
         m.box = box;
         m.epoch = epoch;
+        m.mirrors = mirrors;
     }
 
     // A port to a box, which receives frames of one direction. Clients of the box have cells from
     // `base` on; numbers with a bit of `over` have none and are counted at `base`.
     @name(".linkemu.from_box")
     action from_box(
-            direction_t direction, box_t box, bit<16> epoch, bit<CLIENT_BITS> base, bit<16> over) {
+            direction_t direction, box_t box, bit<16> epoch, bit<CLIENT_BITS> base, bit<16> over,
+            bit<1> mirrors) {
         m.direction = direction;
+        m.mirrors = mirrors;
         m.is_turned = direction ^ h.shim.direction;
         m.box = box;
         m.epoch = epoch;
@@ -154,6 +165,26 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         actions = { close_gate; @defaultonly NoAction; }
         const default_action = NoAction();
         size = GATES;
+    }
+
+    // Has a copy made.
+    @name(".linkemu.mirror")
+    action mirror() {
+        MIRROR(h, m);
+    }
+
+    // Clients whose frames are copied: of one client of a box, or of all, on the way to hosts or to a box.
+    @name(".linkemu.mirrors")
+    table mirrors {
+        key = {
+            m.client: ternary @name("client");
+            m.box: ternary @name("box");
+            m.direction: exact @name("direction");
+            m.is_returned: exact @name("to_hosts");
+        }
+        actions = { mirror; @defaultonly NoAction; }
+        const default_action = NoAction();
+        size = MIRRORS;
     }
 
     // Forwards to the port of the host.
@@ -341,6 +372,12 @@ control Linkemu(inout headers_t h, inout meta_t m) {
         }
         if (m.drop == 0) {
             COUNT_BYTES(given, m.given, m);
+            // One test for each frame while there are no copies.
+            if (m.mirrors == 1) {
+                if (mirrors.apply().hit) {
+                    COUNT_BYTES(mirrored, m.is_returned ++ m.direction, m);
+                }
+            }
         }
     }
 }

@@ -15,6 +15,9 @@
 
 #define COUNT_BYTES(COUNTER, INDEX, M) COUNTER.count(INDEX)
 
+// Multicast group of the port for copies.
+const bit<16> GROUP_OF_MIRROR = 3;
+
 // Random words.
 control Draw(inout meta_t m) {
     Random<bit<32>>() move;

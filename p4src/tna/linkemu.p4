@@ -52,6 +52,10 @@ control Arrive(
         } else {
             for_tm.ucast_egress_port = m.to_port;
         }
+        if (m.mirror == 1) {
+            // Beside the port or the other group.
+            for_tm.mcast_grp_b = GROUP_OF_MIRROR;
+        }
         for_deparser.digest_type = (bit<3>)m.learn;
     }
 }
@@ -106,5 +110,5 @@ control WriteNothing(
 
 Pipeline(Read(), Arrive(), Write(), ReadNothing(), Leave(), WriteNothing()) pipe;
 
-@pkginfo(name = "linkemu", version = "1")
+@pkginfo(name = "linkemu", version = "2")
 Switch(pipe) main;

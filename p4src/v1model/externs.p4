@@ -12,6 +12,9 @@
 
 #define COUNT_BYTES(COUNTER, INDEX, M) COUNTER.count(INDEX)
 
+// Multicast group of the ports of a cell of `given` and of the port for copies: this constant plus the cell.
+const bit<16> GROUP_OF_MIRRORED = 16;
+
 // Random words.
 control Draw(inout meta_t m) {
     apply {

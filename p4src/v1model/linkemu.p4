@@ -71,6 +71,9 @@ control Arrive(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {
         linkemu.apply(h, m);
         if (m.drop == 1) {
             mark_to_drop(s);
+        } else if (m.mirror == 1) {
+            // A group replaces the port, and a clone would be of the frame as received.
+            s.mcast_grp = GROUP_OF_MIRRORED + (bit<16>)m.given;
         } else if (m.to_group != 0) {
             s.mcast_grp = m.to_group;
         } else {
@@ -102,5 +105,5 @@ control Write(packet_out packet, in headers_t h) {
     }
 }
 
-@pkginfo(name = "linkemu", version = "1")
+@pkginfo(name = "linkemu", version = "2")
 V1Switch(Read(), Verify(), Arrive(), Leave(), Update(), Write()) main;

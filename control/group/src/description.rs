@@ -63,6 +63,7 @@ pub fn disagreement(one: Described<'_>, other: Described<'_>, group: usize) -> O
     };
     let workers = |it: Described<'_>| it.box_.room.unwrap_or_default().workers.to_string();
     let list = |ports: &[u32]| format!("{ports:?}");
+    let mirror = |it: &dp::Switch| it.mirror_port.map_or("absent".to_owned(), |it| it.to_string());
     let target = |it: &dp::Switch| it.target().as_str_name().to_lowercase();
     let values = [
         ("switch.address", a.address.clone(), b.address.clone()),
@@ -70,6 +71,7 @@ pub fn disagreement(one: Described<'_>, other: Described<'_>, group: usize) -> O
         ("switch.target", target(a), target(b)),
         ("switch.wan", list(&a.wan_ports), list(&b.wan_ports)),
         ("switch.client", list(&a.client_ports), list(&b.client_ports)),
+        ("switch.mirror", mirror(a), mirror(b)),
         ("switch.stages", stages(a), stages(b)),
         ("switch.program", a.program.clone(), b.program.clone()),
         ("the number of workers", workers(one), workers(other)),
@@ -184,12 +186,13 @@ mod tests {
     #[test]
     fn boxes_of_different_switches_are_refused_with_both_values() {
         type Spoil = fn(&mut dp::DescribeResponse);
-        let spoil: [(&str, Spoil); 8] = [
+        let spoil: [(&str, Spoil); 9] = [
             ("numbers its clients for 3 boxes and the group has 2", |it| switch(it).sharing = 3),
             ("switch.address is", |it| switch(it).address = "http://x:1".into()),
             ("switch.device is 1 at box b1 and 2 at box b2", |it| switch(it).device = 2),
             ("switch.target is", |it| switch(it).target = dp::SwitchTarget::Swx as i32),
             ("switch.wan is [3] at box b1 and [5]", |it| switch(it).wan_ports = vec![5]),
+            ("switch.mirror is 5 at box b1 and absent", |it| switch(it).mirror_port = None),
             ("switch.stages is", |it| switch(it).loses = false),
             ("the number of workers is 2 at box b1 and 4 at box b2", |it| {
                 it.room.get_or_insert_default().workers = 4;

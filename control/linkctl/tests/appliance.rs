@@ -84,7 +84,7 @@ fn certificates_for_the_switch_are_checked_here() {
     let info = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4src/compiled/bmv2/linkemu.p4info.bin");
     std::fs::copy(info, machine.at("program/linkemu.p4info.bin")).unwrap();
     let (json, _) = machine.json("check switch.toml --here");
-    assert!(json.to_string().contains("/program has the program linkemu 1 (v1model)"), "{json}");
+    assert!(json.to_string().contains("/program has the program linkemu 2 (v1model)"), "{json}");
     let half = least.replace("ca =", "key = \"/own.key\"\nca =");
     machine.write("switch.toml", &half);
     let (json, code) = machine.json("check switch.toml");
@@ -108,7 +108,7 @@ fn directory_of_the_compiler_for_a_tofino_is_accepted() {
     let at = |name: &str| format!("usr/local/share/linkemu/tofino/{name}");
     // bmv2's P4Info, whose names are the same, with another architecture.
     let info = std::fs::read(format!("{repository}/p4src/compiled/bmv2/linkemu.p4info.bin"));
-    let (package, info) = (b"\x0a\x15\x0a\x07linkemu\x12\x011\x2a\x07v1model", info.unwrap());
+    let (package, info) = (b"\x0a\x15\x0a\x07linkemu\x12\x012\x2a\x07v1model", info.unwrap());
     let rest = info.strip_prefix(package).unwrap();
     machine.write(&at("linkemu.conf"), "{\"p4_devices\": []}");
     std::fs::write(machine.at(&at("linkemu.p4info.bin")), &info).unwrap();
@@ -125,11 +125,11 @@ fn directory_of_the_compiler_for_a_tofino_is_accepted() {
         machine.write(&at(name), "{}");
     }
     let found = finding();
-    assert!(found.contains("linkemu 1 (v1model)") && found.contains("needs"), "{found}");
-    let package = b"\x0a\x11\x0a\x07linkemu\x12\x011\x2a\x03tna";
+    assert!(found.contains("linkemu 2 (v1model)") && found.contains("needs"), "{found}");
+    let package = b"\x0a\x11\x0a\x07linkemu\x12\x012\x2a\x03tna";
     std::fs::write(machine.at(&at("linkemu.p4info.bin")), [&package[..], rest].concat()).unwrap();
     let found = finding();
-    assert!(found.contains("linkemu/tofino has the program linkemu 1 (tna)"), "{found}");
+    assert!(found.contains("linkemu/tofino has the program linkemu 2 (tna)"), "{found}");
 }
 
 #[test]

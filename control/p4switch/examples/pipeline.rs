@@ -73,7 +73,7 @@ fn frame(port: u16, client: u32, shim: bool) -> Vec<u8> {
 fn entries() -> Vec<Entry> {
     let port = |port: u32, action: &str| {
         let entry = Entry::new("linkemu.ports").exact("port", port).does(action);
-        entry.with("direction", 0_u32).with("epoch", EPOCH)
+        entry.with("direction", 0_u32).with("epoch", EPOCH).with("mirrors", 0_u32)
     };
     let celled = |entry: Entry| entry.with("base", 0_u32).with("over", 0xf000_u32);
     let mut entries = vec![

@@ -2,7 +2,7 @@
 //! The header between the ports and the pipeline, before each frame: `port_h` of p4src/pna/port.p4.
 
 /// Length, bytes.
-pub const LENGTH: usize = 32;
+pub const LENGTH: usize = 34;
 /// Length of the longest headers that a program extracts after this one, bytes: a shim, an Ethernet
 /// header, two tags and an IPv6 header, and a look at the next byte. Shorter frames are padded.
 pub const EXTRACTED: usize = 32 + 14 + 8 + 40 + 1;
@@ -36,7 +36,7 @@ impl Received {
         let (now, rest) = rest.split_at_mut(6);
         now.copy_from_slice(&self.now.to_be_bytes()[2..]);
         rest[..8].copy_from_slice(&self.draws.to_be_bytes());
-        rest[20..].copy_from_slice(&self.order.to_be_bytes());
+        rest[22..].copy_from_slice(&self.order.to_be_bytes());
     }
 }
 
@@ -48,6 +48,8 @@ pub struct Decided {
     pub to_port: u16,
     /// Multicast group instead of a port; 0: none.
     pub to_group: u16,
+    /// Multicast group that gets a copy; 0: none.
+    pub to_mirror: u16,
     /// The digest, if there is one.
     pub learn: Option<Learn>,
     pub order: u16,
@@ -73,7 +75,8 @@ impl Decided {
             to_port: word(18),
             to_group: word(20),
             learn: (from[22] == 1).then_some(learn),
-            order: word(30),
+            to_mirror: word(30),
+            order: word(32),
         }
     }
 }
@@ -90,13 +93,12 @@ mod tests {
         received.write(&mut bytes);
         assert_eq!(bytes[..10], [0, 7, 1, 2, 10, 11, 12, 13, 14, 15]);
         assert_eq!(bytes[10..18], [0, 0, 0, 1, 0, 0, 0, 0]);
-        let nothing = Decided { length: 0x102, to_port: 0, to_group: 0, learn: None, order: 9 };
+        let (to_port, to_group, to_mirror, learn) = (0, 0, 0, None);
+        let nothing = Decided { length: 0x102, to_port, to_group, to_mirror, learn, order: 9 };
         assert_eq!(Decided::read(&bytes), nothing);
-        bytes[18..30].copy_from_slice(&[0, 3, 0, 1, 1, 1, 2, 0, 0, 0, 0, 9]);
+        bytes[18..32].copy_from_slice(&[0, 3, 0, 1, 1, 1, 2, 0, 0, 0, 0, 9, 0, 5]);
         let learn = Some(Learn { port: 7, mac: 0x0200_0000_0009, direction: 1 });
-        assert_eq!(
-            Decided::read(&bytes),
-            Decided { length: 0x102, to_port: 3, to_group: 1, learn, order: 9 }
-        );
+        let all = Decided { to_port: 3, to_group: 1, to_mirror: 5, learn, ..nothing };
+        assert_eq!(Decided::read(&bytes), all);
     }
 }

@@ -246,8 +246,8 @@ fn waiter(queues: &[(u16, PortQueues)]) -> std::io::Result<Waiter> {
 }
 
 fn report(ports: &[StartedPort], counts: Counts) {
-    let Counts { received, sent, unreadable, nowhere, not_sent } = counts;
-    tracing::info!(received, sent, unreadable, nowhere, not_sent, "frames");
+    let Counts { received, sent, unreadable, nowhere, not_sent, copies_lost } = counts;
+    tracing::info!(received, sent, unreadable, nowhere, not_sent, copies_lost, "frames");
     for port in ports {
         match port.counters() {
             Ok(counters) => tracing::info!(port = port.name(), ?counters, "counters"),

@@ -34,9 +34,11 @@ pub struct Counts {
     pub unreadable: u64,
     /// Frames to ports or groups that do not exist.
     pub nowhere: u64,
-    /// Frames that are longer than their port takes, that it did not take in time, or copies
+    /// Frames that are longer than their port takes, that it did not take in time, or those of a group
     /// without a buffer.
     pub not_sent: u64,
+    /// Copies for a mirror that were not sent. The frames themselves were not affected.
+    pub copies_lost: u64,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,8 @@ struct Port {
     queues: PortQueues,
     staged: MbufBurst,
     staged_bytes: u64,
+    /// Copies for a mirror are staged.
+    copies: bool,
     /// Frames that the port has taken, since the program was loaded.
     sent: Count,
 }
@@ -72,8 +76,8 @@ impl Ports {
         learned: mpsc::Sender<Learn>,
     ) -> Self {
         let port = |(number, queues)| {
-            let (staged, staged_bytes, sent) = Default::default();
-            (number, Port { queues, staged, staged_bytes, sent })
+            let (staged, staged_bytes, copies, sent) = Default::default();
+            (number, Port { queues, staged, staged_bytes, copies, sent })
         };
         let now = Instant::now();
         Self {
@@ -137,21 +141,30 @@ impl Ports {
             // A server that is behind gets the host again.
             let _ = self.learned.try_send(learn);
         }
+        let mirrored = match decided.to_mirror {
+            0 => Vec::new(),
+            group => self.mirrored(group, &packet),
+        };
         match decided.to_group {
-            0 => self.stage(decided.to_port, packet),
+            0 => self.stage(decided.to_port, packet, false),
             group => self.copies(group, &packet),
+        }
+        for (port, copy) in mirrored {
+            self.stage(port, copy, true);
         }
     }
 
-    fn stage(&mut self, number: u16, mbuf: Mbuf) {
+    /// `copy`: it is one for a mirror.
+    fn stage(&mut self, number: u16, mbuf: Mbuf, copy: bool) {
         let Some(port) = self.ports.get_mut(&number) else {
-            self.counts.nowhere += 1;
+            *self.counts.lost(copy, false) += 1;
             return;
         };
         if !port.queues.tx.takes(&mbuf) {
-            self.counts.not_sent += 1;
+            *self.counts.lost(copy, true) += 1;
             return;
         }
+        port.copies = copy;
         if port.staged.is_full() {
             flush(port, &mut self.counts);
         }
@@ -180,6 +193,15 @@ impl Ports {
         self.ports.values_mut().for_each(|port| port.sent = Count::default());
     }
 
+    /// Copies for a mirror, with their ports.
+    fn mirrored(&mut self, group: u16, mbuf: &Mbuf) -> Vec<(u16, Mbuf)> {
+        let ports = self.groups.get(&group).map_or(&[][..], Vec::as_slice);
+        let copy = |port: &u16| Some((*port, self.pool.alloc(mbuf.contiguous()?)?));
+        let copies: Vec<_> = ports.iter().filter_map(copy).collect();
+        self.counts.copies_lost += (ports.len().max(1) - copies.len()) as u64;
+        copies
+    }
+
     fn copies(&mut self, group: u16, mbuf: &Mbuf) {
         let ports = self.groups.get(&group).cloned().unwrap_or_default();
         if ports.is_empty() {
@@ -187,7 +209,7 @@ impl Ports {
         }
         for port in ports {
             match mbuf.contiguous().and_then(|frame| self.pool.alloc(frame)) {
-                Some(copy) => self.stage(port, copy),
+                Some(copy) => self.stage(port, copy, false),
                 None => self.counts.not_sent += 1,
             }
         }
@@ -213,10 +235,23 @@ impl Wire for Queues {
     }
 }
 
-/// Sends the staged frames of a port; those that it does not take are dropped.
+impl Counts {
+    /// Where a frame counts that was not sent to a port that exists, or to another one.
+    fn lost(&mut self, copy: bool, exists: bool) -> &mut u64 {
+        match (copy, exists) {
+            (true, _) => &mut self.copies_lost,
+            (false, true) => &mut self.not_sent,
+            (false, false) => &mut self.nowhere,
+        }
+    }
+}
+
+/// Sends the staged frames of a port; those that it does not take are dropped. No frame waits for a port
+/// that takes copies.
 fn flush(port: &mut Port, counts: &mut Counts) {
+    let tries = if port.copies { 1 } else { TRIES };
     let mut taken = 0;
-    for _ in 0..TRIES {
+    for _ in 0..tries {
         taken += port.queues.tx.burst(&mut port.staged) as u64;
         if port.staged.is_empty() {
             break;
@@ -227,7 +262,7 @@ fn flush(port: &mut Port, counts: &mut Counts) {
     let bytes = port.staged_bytes.saturating_sub(left as u64);
     port.sent = port.sent.plus(Count { packets: taken, bytes });
     counts.sent += taken;
-    counts.not_sent += port.staged.len() as u64;
+    *counts.lost(port.copies, true) += port.staged.len() as u64;
     port.staged.clear();
     port.staged_bytes = 0;
 }

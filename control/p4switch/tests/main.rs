@@ -105,7 +105,8 @@ fn from_host() -> [Entry; 2] {
         .does("linkemu.from_host")
         .with("direction", 0_u32)
         .with("box", 1_u32)
-        .with("epoch", 0x1234_u32);
+        .with("epoch", 0x1234_u32)
+        .with("mirrors", 0_u32);
     [from_host, to_box]
 }
 

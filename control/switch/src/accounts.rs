@@ -8,7 +8,9 @@
 use crate::bins::{Bounds, EARLY};
 use crate::cells::Cells;
 use crate::config::Config;
-use crate::model::{BYPASS, Counts, DEFAULT, Egress, Fates, Histogram, MAX_CLIENTS, PortDrops};
+use crate::model::{
+    BYPASS, Counts, DEFAULT, Egress, Fates, Histogram, MAX_CLIENTS, Mirrored, Point, PortDrops,
+};
 use crate::names::{self, BINS, DROP_CELLS, FATE_CELLS};
 use emu::units::{ByDirection, Direction};
 use p4runtime::{Change, Count, Error, Session};
@@ -60,6 +62,16 @@ pub struct Accounts {
     egress: BTreeMap<u16, Leaving>,
     /// Copies for all ports where frames of a direction leave.
     floods: [Cell; 2],
+    copies: Option<Copies>,
+}
+
+/// Cells of the port for copies.
+#[derive(Clone, Copy, Debug)]
+struct Copies {
+    port: u16,
+    /// By point and direction.
+    made: [[Cell; 2]; 2],
+    sent: Cell,
 }
 
 /// Cells of a port that frames leave at.
@@ -85,6 +97,8 @@ impl Accounts {
             accounts.ports.entry(*port).or_default();
             accounts.egress.entry(*port).or_default();
         }
+        let copies = |port| Copies { port, made: Default::default(), sent: Cell::default() };
+        accounts.copies = config.mirror_port.map(copies);
         for direction in Direction::BOTH {
             for port in config.host_ports.outgoing()[direction] {
                 accounts.egress.entry(*port).or_default().hosts = Some(direction);
@@ -107,6 +121,10 @@ impl Accounts {
         let all = cells.chain(ports).chain(self.lateness.iter_mut().flatten());
         let leaving = self.egress.values_mut().flat_map(|port| [&mut port.given, &mut port.sent]);
         let all = all.chain(leaving).chain(&mut self.floods);
+        let copies = self.copies.iter_mut();
+        let copies =
+            copies.flat_map(|of| of.made.as_flattened_mut().iter_mut().chain([&mut of.sent]));
+        let all = all.chain(copies);
         all.for_each(Cell::restart);
     }
 
@@ -147,6 +165,7 @@ impl Accounts {
         }
         self.read_ports(session).await?;
         self.read_egress(session).await?;
+        self.read_copies(session).await?;
         let both = Direction::BOTH.map(|direction| (0, direction));
         let first = |_, direction| names::lateness(direction);
         let late = read(session, names::LATENESS, first, BINS, &both).await?;
@@ -177,7 +196,7 @@ impl Accounts {
     async fn read_egress(&mut self, session: &Session) -> Result<(), Error> {
         let given = self.given_cells().collect::<Vec<_>>();
         let given = counts(session, names::GIVEN, &given).await?;
-        let sent = counts(session, names::SENT, &self.sent_cells().collect::<Vec<_>>()).await?;
+        let sent = counts(session, names::SENT, &self.egress_cells().collect::<Vec<_>>()).await?;
         let (given, copies) = given.split_at(self.egress.len().min(given.len()));
         for (port, (given, sent)) in self.egress.values_mut().zip(given.iter().zip(sent)) {
             port.given.read(*given);
@@ -187,14 +206,41 @@ impl Accounts {
         Ok(())
     }
 
+    /// What was copied is read first, as in [`Self::read_egress`].
+    async fn read_copies(&mut self, session: &Session) -> Result<(), Error> {
+        let cells = self.copied_cells().collect::<Vec<_>>();
+        let Some(copies) = &mut self.copies else { return Ok(()) };
+        let made = counts(session, names::MIRRORED, &cells).await?;
+        let sent = counts(session, names::SENT, &[copies.port.into()]).await?;
+        update(copies.made.as_flattened_mut(), &made);
+        update(std::slice::from_mut(&mut copies.sent), &sent);
+        Ok(())
+    }
+
+    fn egress_cells(&self) -> impl Iterator<Item = u64> {
+        self.egress.keys().copied().map(u64::from)
+    }
+
     /// Cells of [`names::SENT`] that are read.
     fn sent_cells(&self) -> impl Iterator<Item = u64> {
-        self.egress.keys().copied().map(u64::from)
+        self.egress_cells().chain(self.copies.map(|copies| copies.port.into()))
     }
 
     /// Cells of [`names::GIVEN`] that are read: those of ports, then those of both floods.
     fn given_cells(&self) -> impl Iterator<Item = u64> {
-        self.sent_cells().chain(Direction::BOTH.map(names::flood))
+        self.egress_cells().chain(Direction::BOTH.map(names::flood))
+    }
+
+    /// Cells of [`names::MIRRORED`] that are read.
+    fn copied_cells(&self) -> impl Iterator<Item = u64> {
+        let at = |point| Direction::BOTH.map(|direction| names::mirrored(point, direction));
+        self.copies.iter().flat_map(move |_| Point::BOTH.into_iter().flat_map(at))
+    }
+
+    fn mirrored(&self) -> Mirrored {
+        let Some(Copies { made, sent, .. }) = &self.copies else { return Mirrored::default() };
+        let [at_box, at_hosts] = made.map(|cells| ByDirection(cells.map(|cell| cell.value())));
+        Mirrored { at_box, at_hosts, sent: sent.value() }
     }
 
     fn leaving(&self, port: &Leaving) -> Egress {
@@ -234,6 +280,7 @@ impl Accounts {
             clients: clients.collect(),
             ports: ports.collect(),
             egress: egress.collect(),
+            mirrored: self.mirrored(),
             transit: ByDirection(Direction::BOTH.map(transit)),
             lateness: ByDirection(self.lateness.each_ref().map(lateness)),
             early: early.map(|cell| cell.value().packets).sum(),
@@ -265,7 +312,8 @@ pub async fn clear(session: &Session, accounts: &Accounts) -> Result<(), Error> 
     }
     // In this order, frames in between do not seem to be lost.
     zero(session, names::SENT, accounts.sent_cells()).await?;
-    zero(session, names::GIVEN, accounts.given_cells()).await
+    zero(session, names::GIVEN, accounts.given_cells()).await?;
+    zero(session, names::MIRRORED, accounts.copied_cells()).await
 }
 
 async fn zero(

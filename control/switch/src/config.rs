@@ -40,6 +40,8 @@ pub struct Config {
     /// The switch's ports to each box: one to [`MAX_BOXES`].
     pub boxes: Vec<Sides<u16>>,
     pub host_ports: Sides<Vec<u16>>,
+    /// The port for copies, if there is one. Frames that enter there are dropped.
+    pub mirror_port: Option<u16>,
     pub stages: Stages,
     pub program: Program,
 }
@@ -77,6 +79,11 @@ impl Target {
             Self::Bmv2 | Self::Swx => 1000,
             Self::Tofino => 1,
         }
+    }
+
+    /// Whether a frame has a port or a group, and not both.
+    pub(crate) fn has_group_or_port(self) -> bool {
+        self == Self::Bmv2
     }
 
     /// P4 architecture of the program.

@@ -5,7 +5,7 @@ use crate::bins;
 use crate::cells::Cells;
 use crate::config::{Config, Sides};
 use crate::hosts::Hosts;
-use crate::model::{BYPASS, Client, DEFAULT, MAX_CLIENTS, Match, Owners};
+use crate::model::{BYPASS, Client, DEFAULT, MAX_CLIENTS, Match, Mirror, Owners, Point};
 use crate::names::{self, bit};
 use crate::slots::Slots;
 use emu::units::Direction;
@@ -51,6 +51,8 @@ pub struct Desired {
     /// Reason why the switch has no clients; `None` if it has them.
     pub withheld: Option<String>,
     pub gates: BTreeSet<(Option<u16>, Direction)>,
+    /// Frames that are copied; none without a port for copies.
+    pub mirrors: BTreeSet<Mirror>,
     pub owners: Owners,
     pub slots: Slots,
     pub hosts: Hosts,
@@ -66,6 +68,7 @@ impl Desired {
             clients: Some(Vec::new()),
             withheld: None,
             gates: BTreeSet::new(),
+            mirrors: BTreeSet::new(),
             owners: Owners::default(),
             slots: Slots::default(),
             hosts: Hosts::default(),
@@ -77,6 +80,7 @@ impl Desired {
         let entries: Vec<Entry> = match table {
             names::PORTS => self.ports(config),
             names::GATES => self.gates.iter().map(|gate| self.gate(*gate)).collect(),
+            names::MIRRORS => self.mirrors.iter().map(|mirror| self.mirror(*mirror)).collect(),
             names::BUCKETS => self.buckets(),
             names::BOXES => self.boxes(config),
             names::LOSS => self.slots.entries().collect(),
@@ -95,7 +99,8 @@ impl Desired {
     fn ports(&self, config: &Config) -> Vec<Entry> {
         let entry = |port: u16, action: &str, direction| {
             let entry = Entry::new(names::PORTS).exact("port", port).does(action);
-            entry.with("direction", bit(direction)).with("epoch", self.epoch)
+            let entry = entry.with("direction", bit(direction)).with("epoch", self.epoch);
+            entry.with("mirrors", u8::from(!self.mirrors.is_empty()))
         };
         let mut entries = Vec::new();
         for direction in Direction::BOTH {
@@ -174,6 +179,9 @@ impl Desired {
         let (instance, rules) = ((note >> 64) as u64, note as u64);
         let mut said = Self { instance, rules, ..Self::new(epoch, cells) };
         said.adopt_owners(ports, &Entries::new());
+        if first.action.params.get("mirrors") == Some(&1) {
+            said.mirrors.insert((None, Direction::Forward, Point::Box));
+        }
         let same = |table, found| said.entries(table, config).as_ref() == Some(found);
         let same = same(names::PORTS, ports) && same(names::NOTES, notes);
         same.then_some((epoch, instance, rules))
@@ -192,13 +200,23 @@ impl Desired {
 
     fn gate(&self, (client, direction): (Option<u16>, Direction)) -> Entry {
         let entry = Entry::new(names::GATES).exact("direction", bit(direction));
-        let entry = match client.map(|cell| self.cells.place(cell)) {
+        self.of_client(entry, client).priority(PRIORITY).does(names::CLOSE_GATE)
+    }
+
+    fn mirror(&self, (client, direction, point): Mirror) -> Entry {
+        let entry = Entry::new(names::MIRRORS).exact("direction", bit(direction));
+        let entry = entry.exact("to_hosts", names::at(point));
+        self.of_client(entry, client).priority(PRIORITY).does(names::MIRROR)
+    }
+
+    /// Restricts an entry to a client, by its cell, if there is one.
+    fn of_client(&self, entry: Entry, client: Option<u16>) -> Entry {
+        match client.map(|cell| self.cells.place(cell)) {
             Some((owner, client)) => {
                 entry.ternary("box", owner, BOX).ternary("client", client, u16::MAX)
             }
             None => entry,
-        };
-        entry.priority(PRIORITY).does(names::CLOSE_GATE)
+        }
     }
 
     /// Entries of one of the four client tables. If two clients have the same match, the first one
@@ -293,6 +311,7 @@ mod tests {
             target: Target::Bmv2,
             boxes: vec![Sides { wan: 1, client: 2 }],
             host_ports: Sides { wan: vec![3], client: vec![4, 5] },
+            mirror_port: Some(6),
             stages: Stages { classifies: true, loses: true, marks: true },
             program: Program::embedded(b"", b""),
         }
@@ -327,11 +346,11 @@ mod tests {
     fn frames_enter_one_box_port_and_leave_the_other() {
         let ports = said(&Desired::new(7, cells(1)), names::PORTS);
         let expected = [
-            "linkemu.ports[port=0x1] -> linkemu.from_box(base=0, box=0, direction=1, epoch=7, over=61440)",
-            "linkemu.ports[port=0x2] -> linkemu.from_box(base=0, box=0, direction=0, epoch=7, over=61440)",
-            "linkemu.ports[port=0x3] -> linkemu.from_host(box=0, direction=0, epoch=7)",
-            "linkemu.ports[port=0x4] -> linkemu.from_host(box=0, direction=1, epoch=7)",
-            "linkemu.ports[port=0x5] -> linkemu.from_host(box=0, direction=1, epoch=7)",
+            "linkemu.ports[port=0x1] -> linkemu.from_box(base=0, box=0, direction=1, epoch=7, mirrors=0, over=61440)",
+            "linkemu.ports[port=0x2] -> linkemu.from_box(base=0, box=0, direction=0, epoch=7, mirrors=0, over=61440)",
+            "linkemu.ports[port=0x3] -> linkemu.from_host(box=0, direction=0, epoch=7, mirrors=0)",
+            "linkemu.ports[port=0x4] -> linkemu.from_host(box=0, direction=1, epoch=7, mirrors=0)",
+            "linkemu.ports[port=0x5] -> linkemu.from_host(box=0, direction=1, epoch=7, mirrors=0)",
         ];
         assert_eq!(ports, expected);
     }
@@ -377,7 +396,7 @@ mod tests {
         let of_six =
             ports.values().map(ToString::to_string).find(|entry| entry.contains("port=0x6"));
         let expected = "linkemu.ports[port=0x6] -> \
-                        linkemu.from_box(base=2048, box=1, direction=1, epoch=7, over=63488)";
+                        linkemu.from_box(base=2048, box=1, direction=1, epoch=7, mirrors=0, over=63488)";
         assert_eq!(of_six.as_deref(), Some(expected));
     }
 
@@ -531,6 +550,29 @@ mod tests {
             "linkemu.gates[direction=0x1] -> linkemu.close_gate()",
         ];
         assert_eq!(gates, expected);
+    }
+
+    #[test]
+    fn copies_are_of_one_client_or_all_and_ports_say_that_there_are_some() {
+        let mut desired = Desired::new(7, cells(1));
+        let looks = |desired: &Desired| {
+            let ports = said(desired, names::PORTS);
+            ports.iter().filter(|entry| entry.contains("mirrors=1")).count()
+        };
+        assert_eq!((said(&desired, names::MIRRORS).len(), looks(&desired)), (0, 0));
+        desired.mirrors.insert((Some(9), Direction::Forward, Point::Box));
+        desired.mirrors.insert((None, Direction::Return, Point::Hosts));
+        let mut mirrors = said(&desired, names::MIRRORS);
+        mirrors.sort();
+        let expected = [
+            "linkemu.mirrors[box=0x0 &&& 0x7, client=0x9 &&& 0xffff, direction=0x0, to_hosts=0x0] -> linkemu.mirror()",
+            "linkemu.mirrors[direction=0x1, to_hosts=0x1] -> linkemu.mirror()",
+        ];
+        assert_eq!(mirrors, expected);
+        assert_eq!(looks(&desired), 5);
+        // The epoch is found with copies and without.
+        let ports = desired.entries(names::PORTS, &config()).unwrap();
+        assert_eq!(epoch_of(&ports, &config()), Some((7, 0, 0)));
     }
 
     #[test]

@@ -4,12 +4,13 @@
 use crate::cells::Cells;
 use crate::config::Config;
 use crate::model::{
-    Client, Counts, Error, Loss, MAX_CLIENTS, News, Offload, Owners, Phase, Status,
+    Client, Counts, Error, Loss, MAX_CLIENTS, Mirror, News, Offload, Owners, Phase, Status,
 };
 use crate::shared::{Clients, Request, Shared};
 use crate::task::Task;
 use crate::timing::Timing;
 use emu::units::Direction;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ pub struct Switch {
     timing: Timing,
     cells: Cells,
     boxes: usize,
+    copies: bool,
 }
 
 impl Switch {
@@ -45,9 +47,10 @@ impl Switch {
         let shared = Arc::new(Shared::new());
         let (requests, waiting) = mpsc::channel(WAITING);
         let (cells, boxes) = (Cells::of(&config), config.boxes.len());
+        let copies = config.mirror_port.is_some();
         let task = Task::run(config, timing, Arc::clone(&shared), waiting, Box::new(told));
         tokio::spawn(task);
-        Self { shared, requests, read: Arc::default(), timing, cells, boxes }
+        Self { shared, requests, read: Arc::default(), timing, cells, boxes, copies }
     }
 
     /// Requests the stages that the switch can run for a plan of this dataplane instance. When this
@@ -142,19 +145,44 @@ impl Switch {
         direction: Option<Direction>,
         closed: bool,
     ) -> Result<(), Error> {
-        let gated = |cell: &u16| {
+        self.check_clients(client)?;
+        self.order(|reply| Request::Gate { client, direction, closed, reply }).await
+    }
+
+    /// Sets all frames whose copies go to the port for copies. They survive a restart of the switch. With a
+    /// new dataplane instance, client numbers change; then only those of all clients, of the bypass and of the
+    /// default client stay. No frame's fate, and no count other than [`Counts::mirrored`], depends on it.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing has changed.
+    pub async fn set_mirrors(&self, mirrors: BTreeSet<Mirror>) -> Result<(), Error> {
+        if !self.copies {
+            return Err(Error::NoMirror);
+        }
+        self.check_clients(mirrors.iter().filter_map(|(client, ..)| *client))?;
+        self.order(|reply| Request::Mirrors { mirrors, reply }).await
+    }
+
+    /// Whether all these cells are of clients that entries can name.
+    fn check_clients(&self, cells: impl IntoIterator<Item = u16>) -> Result<(), Error> {
+        let named = |cell: &u16| {
             let (owner, number) = self.cells.place(*cell);
             *cell < MAX_CLIENTS && number > 0 && self.cells.has(owner)
         };
-        if let Some(number) = client.filter(|cell| !gated(cell)) {
-            return Err(Error::Client { number });
-        }
+        let other = cells.into_iter().find(|cell| !named(cell));
+        other.map_or(Ok(()), |number| Err(Error::Client { number }))
+    }
+
+    /// A request that only a ready switch can do.
+    async fn order(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<(), Error>>) -> Request,
+    ) -> Result<(), Error> {
         let status = self.status();
         if status.phase != Phase::Ready {
             return Err(Error::NotReady(status.message));
         }
-        let ask = |reply| Request::Gate { client, direction, closed, reply };
-        let done = self.ask(ask, self.timing.patience).await;
+        let done = self.ask(request, self.timing.patience).await;
         done.unwrap_or_else(|| Err(Error::NotReady("it does not answer".into())))
     }
 

@@ -29,7 +29,7 @@ pub use handle::Switch;
 pub use hosts::Ageing;
 pub use model::{
     BYPASS, Client, Count, Counts, DEFAULT, Egress, Error, Fates, Histogram, Loss, MAX_CLIENTS,
-    Match, News, Offload, Owners, Phase, PortDrops, Status, bucket,
+    Match, Mirror, Mirrored, News, Offload, Owners, Phase, Point, PortDrops, Status, bucket,
 };
 pub use names::CheckError;
 pub use p4runtime::Tls;

@@ -62,6 +62,22 @@ pub enum Match {
     Prefix(IpAddr, u8),
 }
 
+/// Where in the switch frames are copied: as it gives them to a port, after all that it does to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Point {
+    /// Frames of hosts on their way to a box, with the shim.
+    Box,
+    /// Frames on their way to hosts, without the shim.
+    Hosts,
+}
+
+impl Point {
+    pub const BOTH: [Self; 2] = [Self::Box, Self::Hosts];
+}
+
+/// Frames whose copies go to the port for copies: of one client, by its cell, or of all.
+pub type Mirror = (Option<u16>, emu::units::Direction, Point);
+
 /// Boxes that own the clients without a rule in the switch. A client with a rule belongs to the box of
 /// its cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,6 +156,8 @@ pub struct Status {
     pub restored: Duration,
     /// Closed client gates: of one client, by its cell, or of all, in a direction.
     pub gates: Vec<(Option<u16>, emu::units::Direction)>,
+    /// Frames that are copied.
+    pub mirrors: Vec<Mirror>,
     /// Owners that the switch was last told, all of whose entries it has.
     pub owners: Owners,
     /// Name, version and architecture of the program; empty if it could not be read.
@@ -193,6 +211,18 @@ pub struct Egress {
     pub to_hosts: bool,
 }
 
+/// Copies of frames. Those that were made and not sent were lost at the port for copies, or are on their way
+/// there; the frames themselves are not affected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mirrored {
+    /// Frames that were copied on their way to a box. Of bytes, those of the frames as received.
+    pub at_box: ByDirection<Count>,
+    /// Frames that were copied on their way to hosts.
+    pub at_hosts: ByDirection<Count>,
+    /// Copies that the port for copies has sent.
+    pub sent: Count,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Ascending upper bounds in ns. A bound belongs to its bucket.
@@ -217,6 +247,7 @@ pub struct Counts {
     pub ports: BTreeMap<u16, PortDrops>,
     /// By configured port of the switch.
     pub egress: BTreeMap<u16, Egress>,
+    pub mirrored: Mirrored,
     /// Time from the arrival of a frame from its host until its return from the box, over all
     /// clients.
     pub transit: ByDirection<Histogram>,
@@ -230,10 +261,19 @@ pub struct Counts {
 pub enum Error {
     #[error("the switch is not ready ({0}): retry when `linkctl switch` shows it ready")]
     NotReady(String),
-    #[error("client number {number}: 1 to {} can have a gate in the switch", MAX_CLIENTS - 1)]
+    #[error("client number {number}: 1 to {} can have a gate or copies in the switch", MAX_CLIENTS - 1)]
     Client { number: u16 },
     #[error("box {number} owns nothing: the switch has {boxes}, from 0 on")]
     Owner { number: u8, boxes: usize },
+    #[error(
+        "the switch has no port for copies: give a free port of it as `mirror` of [switch] in the box file"
+    )]
+    NoMirror,
+    #[error(
+        "{wanted} entries are needed for copies, one per client, direction and point, and the switch has \
+         {size}: name fewer clients, or all"
+    )]
+    Mirrors { wanted: usize, size: u64 },
     #[error(transparent)]
     Switch(#[from] p4runtime::Error),
     #[error("the session with the switch has ended")]

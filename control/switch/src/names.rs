@@ -3,7 +3,7 @@
 //! sizes are in p4src/shared).
 
 use crate::config::Target;
-use crate::model::MAX_CLIENTS;
+use crate::model::{MAX_CLIENTS, Point};
 use emu::units::Direction;
 use p4runtime::P4Info;
 use p4runtime::info::{Counter, InfoError};
@@ -17,6 +17,7 @@ pub const BUCKETS: &str = "linkemu.buckets";
 pub const BOXES: &str = "linkemu.boxes";
 pub const GATES: &str = "linkemu.gates";
 pub const LOSS: &str = "linkemu.loss";
+pub const MIRRORS: &str = "linkemu.mirrors";
 pub const TRANSIT_BINS: &str = "linkemu.transit_bins";
 pub const LATENESS_BINS: &str = "linkemu.lateness_bins";
 pub const SOURCES: &str = "linkemu.sources";
@@ -28,8 +29,8 @@ pub const CLIENTS: [&str; 4] = [MACS, VLANS, PREFIXES4, PREFIXES6];
 /// Tables that are written before those of clients.
 pub const FIRST: [&str; 2] = [TRANSIT_BINS, LATENESS_BINS];
 /// Tables that are written last. No frame passes before the last one, [`PORTS`], is written.
-pub const LAST: [&str; 8] = [GATES, LOSS, HOSTS, SOURCES, BUCKETS, BOXES, NOTES, PORTS];
-pub const TABLES: [&str; 14] = [
+pub const LAST: [&str; 9] = [GATES, LOSS, MIRRORS, HOSTS, SOURCES, BUCKETS, BOXES, NOTES, PORTS];
+pub const TABLES: [&str; 15] = [
     TRANSIT_BINS,
     LATENESS_BINS,
     MACS,
@@ -38,6 +39,7 @@ pub const TABLES: [&str; 14] = [
     PREFIXES6,
     GATES,
     LOSS,
+    MIRRORS,
     HOSTS,
     SOURCES,
     BUCKETS,
@@ -48,7 +50,7 @@ pub const TABLES: [&str; 14] = [
 
 /// Name of the program, and the version of its tables, counters and shim.
 const PROGRAM: &str = "linkemu";
-pub const VERSION: &str = "1";
+pub const VERSION: &str = "2";
 
 pub const NO_ACTION: &str = "NoAction";
 pub const FROM_HOST: &str = "linkemu.from_host";
@@ -57,13 +59,14 @@ pub const SET_CLIENT: &str = "linkemu.set_client";
 pub const SET_BOX: &str = "linkemu.set_box";
 pub const TO_BOX: &str = "linkemu.to_box";
 pub const CLOSE_GATE: &str = "linkemu.close_gate";
+pub const MIRROR: &str = "linkemu.mirror";
 pub const INDEPENDENT: &str = "linkemu.independent";
 pub const GILBERT_ELLIOTT: &str = "linkemu.gilbert_elliott";
 pub const SET_TRANSIT_BIN: &str = "linkemu.set_transit_bin";
 pub const SET_LATENESS_BIN: &str = "linkemu.set_lateness_bin";
 pub const KNOWN: &str = "linkemu.known";
 pub const TO_HOST: &str = "linkemu.to_host";
-const ACTIONS: [&str; 13] = [
+const ACTIONS: [&str; 14] = [
     NO_ACTION,
     FROM_HOST,
     FROM_BOX,
@@ -71,6 +74,7 @@ const ACTIONS: [&str; 13] = [
     SET_BOX,
     TO_BOX,
     CLOSE_GATE,
+    MIRROR,
     INDEPENDENT,
     GILBERT_ELLIOTT,
     SET_TRANSIT_BIN,
@@ -85,7 +89,8 @@ pub const TRANSIT: &str = "linkemu.transit";
 pub const LATENESS: &str = "linkemu.lateness";
 pub const GIVEN: &str = "linkemu.given";
 pub const SENT: &str = "linkemu.sent";
-const COUNTERS: [&str; 6] = [FATES, PORT_DROPS, TRANSIT, LATENESS, GIVEN, SENT];
+pub const MIRRORED: &str = "linkemu.mirrored";
+const COUNTERS: [&str; 7] = [FATES, PORT_DROPS, TRANSIT, LATENESS, GIVEN, SENT, MIRRORED];
 
 /// Cells per client and direction.
 pub const FATE_CELLS: u64 = 8;
@@ -97,6 +102,14 @@ pub fn bit(direction: Direction) -> u128 {
     match direction {
         Direction::Forward => 0,
         Direction::Return => 1,
+    }
+}
+
+/// The point of a copy in the program's encoding: whether the frame goes to hosts.
+pub fn at(point: Point) -> u128 {
+    match point {
+        Point::Box => 0,
+        Point::Hosts => 1,
     }
 }
 
@@ -129,6 +142,11 @@ pub fn flood(direction: Direction) -> u64 {
     512 + bit(direction) as u64
 }
 
+/// Cell of the copies of frames that go to hosts or to a box, in a direction, in [`MIRRORED`].
+pub fn mirrored(point: Point, direction: Direction) -> u64 {
+    (at(point) << 1 | bit(direction)) as u64
+}
+
 /// First cell of a client's cell and direction in [`TRANSIT`].
 pub fn transit(client: u16, direction: Direction) -> u64 {
     (u64::from(client) << 1 | bit(direction) as u64) * BINS
@@ -145,6 +163,15 @@ pub fn group(direction: Direction) -> u32 {
         Direction::Forward => 1,
         Direction::Return => 2,
     }
+}
+
+/// Multicast group of the port for copies, where a frame can have a group beside its port.
+pub const MIRROR_GROUP: u32 = 3;
+
+/// Multicast group of the ports of a cell of [`GIVEN`] and of the port for copies, where a frame has either
+/// a port or a group.
+pub fn mirrored_group(given: u64) -> u32 {
+    16 + given as u32
 }
 
 /// The digest for learning hosts.

@@ -4,8 +4,9 @@
 //! A [`Request`] needs an answer and goes through a bounded channel. The client list and the
 //! offload in use need none: [`Shared`] keeps the latest value until the task takes it.
 
-use crate::model::{Client, Counts, Error, Loss, Offload, Owners, Phase, Status};
+use crate::model::{Client, Counts, Error, Loss, Mirror, Offload, Owners, Phase, Status};
 use emu::units::Direction;
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
@@ -24,6 +25,10 @@ pub enum Request {
         client: Option<u16>,
         direction: Option<Direction>,
         closed: bool,
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
+    Mirrors {
+        mirrors: BTreeSet<Mirror>,
         reply: oneshot::Sender<Result<(), Error>>,
     },
     Counts {
@@ -69,6 +74,7 @@ impl Shared {
             clients: 0,
             restored: Duration::ZERO,
             gates: Vec::new(),
+            mirrors: Vec::new(),
             owners: Owners::default(),
             program: String::new(),
         };
@@ -100,9 +106,14 @@ impl Shared {
         self.state().status.restored = took;
     }
 
-    pub fn set_figures(&self, entries: u32, clients: u32, gates: Vec<(Option<u16>, Direction)>) {
+    pub fn set_figures(&self, entries: u32, clients: u32) {
         let status = &mut self.state().status;
-        (status.entries, status.clients, status.gates) = (entries, clients, gates);
+        (status.entries, status.clients) = (entries, clients);
+    }
+
+    pub fn set_selected(&self, gates: Vec<(Option<u16>, Direction)>, mirrors: Vec<Mirror>) {
+        let status = &mut self.state().status;
+        (status.gates, status.mirrors) = (gates, mirrors);
     }
 
     /// Notes that the task serves again. Returns how long it did not, if a request timed out.

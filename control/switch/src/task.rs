@@ -224,8 +224,10 @@ impl Task {
     /// the time without an answer if a request timed out.
     fn publish(&mut self) -> Option<Duration> {
         let (entries, clients) = (self.standing.entries(), self.desired.client_count(&self.config));
-        let gates = self.desired.gates.iter().copied().collect();
-        self.shared.set_figures(entries, clients, gates);
+        self.shared.set_figures(entries, clients);
+        let Desired { gates, mirrors, .. } = &self.desired;
+        let (gates, mirrors) = (gates.iter().copied().collect(), mirrors.iter().copied().collect());
+        self.shared.set_selected(gates, mirrors);
         if !self.standing.wrong().contains(&names::BUCKETS) {
             self.shared.set_owned(self.desired.owners.clone());
         }

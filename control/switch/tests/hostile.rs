@@ -258,12 +258,12 @@ async fn invalid_entries_are_cleared_by_loading_the_program() {
 async fn invalid_program_is_reported() {
     let fake = Fake::start(1).await.unwrap();
     // A program of our name and version, with nothing in it.
-    let (name, version, arch) = ("linkemu".into(), "1".into(), "v1model".into());
+    let (name, version, arch) = ("linkemu".into(), "2".into(), "v1model".into());
     let pkg_info = Some(config_pb::PkgInfo { name, version, arch });
     let empty = config_pb::P4Info { pkg_info, ..Default::default() }.encode_to_vec();
     for (p4info, words) in [
         (b"\xff\xff".to_vec(), "not a P4Info"),
-        (Vec::new(), "this linkd needs \"linkemu 1 (v1model)\""),
+        (Vec::new(), "this linkd needs \"linkemu 2 (v1model)\""),
         (empty, "no table \"linkemu.transit_bins\""),
     ] {
         let mut config = config(fake.address());

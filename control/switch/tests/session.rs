@@ -16,7 +16,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use switch::{Ageing, Config, Loss, News, Offload, Phase, Program, Timing};
+use switch::{Ageing, Config, Loss, News, Offload, Phase, Point, Program, Timing};
 
 #[tokio::test]
 async fn empty_switch_gets_its_program_and_ports_last() {
@@ -395,9 +395,9 @@ async fn program_of_another_version_or_target_is_refused_with_both() {
     info.pkg_info.as_mut().unwrap().version = "0".into();
     let info = info.encode_to_vec();
     for (p4info, found) in [
-        (info, "\"linkemu 0 (v1model)\", and this linkd needs \"linkemu 1 (v1model)\""),
-        (p4src::SWX_P4INFO.to_vec(), "\"linkemu 1 (pna)\", and this linkd needs \"linkemu 1 (v1"),
-        (Vec::new(), "\"  ()\", and this linkd needs \"linkemu 1 (v1model)\": compile p4src"),
+        (info, "\"linkemu 0 (v1model)\", and this linkd needs \"linkemu 2 (v1model)\""),
+        (p4src::SWX_P4INFO.to_vec(), "\"linkemu 2 (pna)\", and this linkd needs \"linkemu 2 (v1"),
+        (Vec::new(), "\"  ()\", and this linkd needs \"linkemu 2 (v1model)\": compile p4src"),
     ] {
         let mut config = config(fake.address());
         config.program = Program { device: Vec::new().into(), p4info: p4info.into() };
@@ -409,7 +409,7 @@ async fn program_of_another_version_or_target_is_refused_with_both() {
     }
     let (switch, told) = session(config(fake.address()), timing());
     ready(&told, 1).await;
-    assert_eq!(switch.status().program, "linkemu 1 (v1model)");
+    assert_eq!(switch.status().program, "linkemu 2 (v1model)");
 }
 
 #[tokio::test]
@@ -615,6 +615,96 @@ async fn gate_does_not_pass_to_another_dataplane() {
     switch.offload(INSTANCE + 1, RULES, Loss::None, Loss::None).await;
     assert_eq!(switch.status().gates, [(None, Return), (Some(switch::DEFAULT), Return)]);
     assert_eq!(fake.entries("linkemu.gates").len(), 2);
+}
+
+#[tokio::test]
+async fn copies_are_set_restored_and_counted() {
+    let fake = Fake::start(1).await.unwrap();
+    let config = Config { mirror_port: Some(6), ..config(fake.address()) };
+    let (switch, told) = session(config.clone(), timing());
+    ready(&told, 1).await;
+    // A frame of bmv2 has a port or a group, so there is one for each port, and for both floods.
+    let groups = fake.groups();
+    let single = [1, 2, 3, 4, 5].map(|port| (16 + port, BTreeSet::from([port, 6])));
+    let floods = [(528, BTreeSet::from([4, 5, 6])), (529, BTreeSet::from([3, 6]))];
+    for (group, ports) in single.into_iter().chain(floods) {
+        assert_eq!(groups.get(&group), Some(&ports), "group {group}");
+    }
+    let looks = || {
+        let ports = fake.entries("linkemu.ports");
+        let all = ports.iter().map(|port| port.action.params["mirrors"]).collect::<BTreeSet<_>>();
+        assert_eq!((ports.len(), all.len()), (5, 1), "{ports:?}");
+        all.contains(&1)
+    };
+    let copied = || fake.entries("linkemu.mirrors").len();
+    assert_eq!((looks(), copied()), (false, 0));
+    offload(&switch).await;
+    let of = |cell, point| (Some(cell), Forward, point);
+    let mirrors =
+        BTreeSet::from([of(7, Point::Box), of(7, Point::Hosts), (None, Return, Point::Hosts)]);
+    switch.set_mirrors(mirrors.clone()).await.unwrap();
+    assert_eq!((looks(), copied()), (true, 3));
+    assert_eq!(BTreeSet::from_iter(switch.status().mirrors), mirrors);
+    // Frames that were copied, and copies that were sent.
+    let count = |packets| Count { packets, bytes: 60 * packets };
+    for (counter, index, packets) in
+        [("linkemu.mirrored", 0, 5), ("linkemu.mirrored", 3, 2), ("linkemu.sent", 6, 6)]
+    {
+        fake.count(counter, index, count(packets));
+    }
+    let mirrored = switch.counts().await.mirrored;
+    assert_eq!((mirrored.at_box[Forward], mirrored.at_hosts[Return]), (count(5), count(2)));
+    assert_eq!((mirrored.at_box[Return], mirrored.sent), (count(0), count(6)));
+    assert!(!switch.counts().await.egress.contains_key(&6));
+    fake.restart();
+    ready(&told, 2).await;
+    assert_eq!((looks(), copied()), (true, 3));
+    fake.count("linkemu.mirrored", 0, count(1));
+    assert_eq!(switch.counts().await.mirrored.at_box[Forward], count(6));
+    // Another dataplane has another client 7.
+    switch.offload(INSTANCE + 1, RULES, Loss::None, Loss::None).await;
+    assert_eq!(switch.status().mirrors, [(None, Return, Point::Hosts)]);
+    assert_eq!((looks(), copied()), (true, 1));
+    // The next linkd adopts the entries of ports, and copies nothing.
+    let epoch = epoch(&fake);
+    drop(switch);
+    until("the session has ended", || fake.controllers() == 0).await;
+    let (switch, told) = session(config, timing());
+    ready(&told, 1).await;
+    assert_eq!((looks(), copied(), crate::common::epoch(&fake)), (false, 0, epoch));
+    switch.set_mirrors(mirrors.clone()).await.unwrap();
+    switch.set_mirrors(BTreeSet::new()).await.unwrap();
+    assert_eq!((looks(), copied()), (false, 0));
+}
+
+#[tokio::test]
+async fn copies_that_cannot_be_are_refused() {
+    let (_fake, switch, _told) = rig().await;
+    let one = BTreeSet::from([(Some(7), Forward, Point::Box)]);
+    let refused = switch.set_mirrors(one.clone()).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("no port for copies: give a free port of it as `mirror`"),
+        "{refused}"
+    );
+    let fake = Fake::start(1).await.unwrap();
+    let config = Config { mirror_port: Some(6), ..config(fake.address()) };
+    let (switch, told) = session(config, timing());
+    ready(&told, 1).await;
+    let many = (1..=1025).map(|cell| (Some(cell), Forward, Point::Box)).collect();
+    let refused = switch.set_mirrors(many).await.unwrap_err().to_string();
+    assert!(
+        refused.starts_with("1025 entries are needed") && refused.contains("1024"),
+        "{refused}"
+    );
+    let none = BTreeSet::from([(Some(switch::MAX_CLIENTS), Forward, Point::Box)]);
+    assert!(switch.set_mirrors(none).await.is_err());
+    fake.refuse(Some("linkemu.mirrors"));
+    let refused = switch.set_mirrors(one.clone()).await.unwrap_err().to_string();
+    assert!(refused.contains("linkemu.mirrors"), "{refused}");
+    fake.refuse(None);
+    assert_eq!(switch.status().mirrors, []);
+    switch.set_mirrors(one).await.unwrap();
+    assert_eq!(fake.entries("linkemu.mirrors").len(), 1);
 }
 
 #[tokio::test]

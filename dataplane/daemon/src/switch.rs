@@ -68,6 +68,7 @@ pub fn describe(switch: &Switch) -> pb::Switch {
         boxes: vec![pb::SwitchBox { wan_port, client_port }],
         wan_ports: switch.wan.clone(),
         client_ports: switch.client.clone(),
+        mirror_port: switch.mirror,
         classifies: may(Stage::Classification),
         loses: may(Stage::Loss),
         marks: may(Stage::Marking),
@@ -87,7 +88,7 @@ mod tests {
     fn switch_is_described() {
         let text = "target = \"tofino\"\naddress = \"https://[::1]:50051\"\ndevice = 0\n\
                     ca = \"/a/ca.pem\"\nformat = \"bf_switchd\"\ncert = \"/a/p4.pem\"\nkey = \"/a/p4.key\"\n\
-                    election = 7\nboxes = 3\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\n\
+                    election = 7\nboxes = 3\nbox_wan = 510\nbox_client = 64\nwan = [1, 2, 3]\nclient = [4]\nmirror = 9\n\
                     stages = [\"loss\"]\nprogram = \"/usr/share/linkemu\"";
         let file: SwitchFile = toml::from_str(text).unwrap();
         let switch = Switch::new(&file).unwrap();
@@ -99,6 +100,7 @@ mod tests {
             boxes: vec![pb::SwitchBox { wan_port: 510, client_port: 64 }],
             wan_ports: vec![1, 2, 3],
             client_ports: vec![4],
+            mirror_port: Some(9),
             classifies: false,
             loses: true,
             marks: false,

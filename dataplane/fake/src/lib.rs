@@ -39,6 +39,7 @@ pub fn declared_switch(address: &str) -> dp::Switch {
         boxes: vec![dp::SwitchBox { wan_port: 1, client_port: 2 }],
         wan_ports: vec![3],
         client_ports: vec![4],
+        mirror_port: Some(5),
         classifies: true,
         loses: true,
         marks: true,

@@ -21,6 +21,7 @@ pub(crate) const KEYS: &[&str] = &[
     "boxes",
     "wan",
     "client",
+    "mirror",
     "stages",
     "program",
     "format",
@@ -87,6 +88,8 @@ pub struct SwitchFile {
     pub wan: Option<Vec<u64>>,
     /// Ports to hosts on the client side.
     pub client: Option<Vec<u64>>,
+    /// Port for copies of frames.
+    pub mirror: Option<u64>,
     pub stages: Option<Vec<Stage>>,
     pub program: Option<PathBuf>,
     /// For a Tofino.
@@ -118,6 +121,8 @@ pub struct Switch {
     pub wan: Vec<u32>,
     /// Ports to hosts on the client side.
     pub client: Vec<u32>,
+    /// Port for copies of frames, if there is one.
+    pub mirror: Option<u32>,
     pub stages: Vec<Stage>,
     /// Directory of another program; empty for linkemu's own.
     pub program: String,
@@ -245,6 +250,10 @@ impl Switch {
         let box_wan = take("box_wan", &[box_wan])?;
         let box_client = take("box_client", &[box_client])?;
         let (wan, client) = (take("wan", wan)?, take("client", client)?);
+        let mirror = match file.mirror {
+            Some(port) => take("mirror", &[port])?.first().copied(),
+            None => None,
+        };
         let boxes = file.boxes.unwrap_or(1);
         if !(1..=MAX_BOXES).contains(&boxes) {
             return Err(SwitchError::Boxes(boxes));
@@ -277,6 +286,7 @@ impl Switch {
             boxes: u32::try_from(boxes).map_err(|_| SwitchError::Boxes(boxes))?,
             wan,
             client,
+            mirror,
             stages: file.stages.clone().unwrap_or_else(|| DEFAULT_STAGES.to_vec()),
             program,
             format: file.format,
@@ -354,6 +364,7 @@ mod tests {
             boxes: 1,
             wan: vec![2],
             client: vec![3],
+            mirror: None,
             stages: vec![Stage::Classification],
             program: String::new(),
             format: None,
@@ -381,6 +392,7 @@ mod tests {
         assert_eq!((found.election.get(), &*found.program), (7, "/usr/share/linkemu"));
         assert_eq!(switch(&format!("{LEAST}\nstages = []")).unwrap().stages, []);
         assert_eq!(switch(&format!("{LEAST}\nboxes = 8")).unwrap().boxes, 8);
+        assert_eq!(switch(&format!("{LEAST}\nmirror = 6")).unwrap().mirror, Some(6));
     }
 
     #[test]
@@ -423,6 +435,12 @@ mod tests {
             ("client = [3]", "client = [3, 2]", "port 2 of the switch is in switch.wan and in swi"),
             ("box_client = 1", "box_client = 0", "is in switch.box_wan and in switch.box_client"),
             ("wan = [2]", "wan = [2, 2]", "is in switch.wan and in switch.wan"),
+            ("wan = [2]", "wan = [2]\nmirror = 3", "is in switch.client and in switch.mirror"),
+            (
+                "wan = [2]",
+                "wan = [2]\nmirror = 511",
+                "switch.mirror in the box's file has port 511",
+            ),
             ("wan = [2]", "wan = [2]\nboxes = 9", "switch.boxes in the box's file is 9: 1 to 8"),
             ("wan = [2]", "wan = [2]\nelection = 0", "switch.election in the box's file is 0: it"),
             ("wan = [2]", "wan = [2]\nprogram = \"a/b\"", "is `a/b`: linkd reads it"),

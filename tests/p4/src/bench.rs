@@ -441,6 +441,7 @@ pub fn from_host(port: u16, way: Way, epoch: u16) -> Entry {
         .with("direction", way.direction)
         .with("box", way.owner)
         .with("epoch", epoch)
+        .with("mirrors", 0_u8)
 }
 
 /// Port at which frames of a direction enter the box.
@@ -461,7 +462,7 @@ fn celled(entry: Entry, way: Way) -> Entry {
 pub fn from_box(way: Way, epoch: u16) -> Entry {
     let entry = Entry::new("linkemu.ports").exact("port", way.from_box).does("linkemu.from_box");
     let entry = entry.with("direction", way.direction).with("epoch", epoch);
-    celled(entry.with("box", way.owner), way)
+    celled(entry.with("box", way.owner).with("mirrors", 0_u8), way)
 }
 
 /// Entry for a known host at a port.

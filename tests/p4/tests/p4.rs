@@ -54,6 +54,7 @@ const TESTS: &[Test] = tests! {
     Patient Switch egress::frames_of_each_port_are_given_and_sent,
     Patient Switch hosts::known_host_gets_its_frames_and_unknown_are_flooded,
     Patient Switch hosts::switch_reports_unknown_hosts,
+    Patient Switch mirror::frames_are_copied_as_given_and_nothing_else_changes,
     Patient Switch mark::ecn_capable_packet_is_marked_and_checksum_updated,
     Patient Switch mark::checksum_update_is_exact_at_carry_boundaries,
     Patient Switch mark::packet_without_ecn_field_is_not_marked,

@@ -64,6 +64,7 @@ pub(super) fn config(declared: &dp::Switch) -> Result<Config, String> {
             wan: ports(&declared.wan_ports),
             client: ports(&declared.client_ports),
         },
+        mirror_port: declared.mirror_port.as_ref().map(port),
         stages: switch::Stages {
             classifies: declared.classifies,
             loses: declared.loses,

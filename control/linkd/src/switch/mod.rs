@@ -531,7 +531,9 @@ fn ungated(error: &Error) -> tonic::Status {
     let message = crate::refusal::clip(&error.to_string());
     match error {
         Error::NotReady(_) | Error::Ended | Error::Switch(_) => tonic::Status::unavailable(message),
-        Error::Client { .. } | Error::Owner { .. } => tonic::Status::failed_precondition(message),
+        Error::Client { .. } | Error::Owner { .. } | Error::NoMirror | Error::Mirrors { .. } => {
+            tonic::Status::failed_precondition(message)
+        }
     }
 }
 

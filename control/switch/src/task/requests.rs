@@ -16,6 +16,7 @@ impl Task {
             // The caller has timed out.
             Request::Offload { reply, .. } if reply.is_closed() => Ok(()),
             Request::Gate { reply, .. } if reply.is_closed() => Ok(()),
+            Request::Mirrors { reply, .. } if reply.is_closed() => Ok(()),
             Request::Counts { reply } if reply.is_closed() => Ok(()),
             Request::Written { reply } => {
                 self.take(session).await?;
@@ -40,19 +41,30 @@ impl Task {
             Request::Gate { client, direction, closed, reply } => {
                 let before = self.desired.gates.clone();
                 let done = self.gate(session, client, direction, closed).await;
-                let said = match &done {
-                    Ok(refused) if refused.is_empty() => Ok(()),
-                    Ok(refused) => Err(Error::NotReady(refused.clone())),
-                    Err(End::Lost(error)) => Err(Error::Switch(error.clone())),
-                    Err(End::Taken(by) | End::Denied(by)) => Err(Error::NotReady(by.clone())),
-                    Err(End::Closed) => Err(Error::Ended),
-                };
+                let said = said(&done);
                 let failed = said.is_err();
                 if reply.send(said).is_err() || failed {
                     // The caller does not know of the change, so a later write must not apply it.
                     self.desired.gates = before;
                     done?;
                     return self.write(session, &[names::GATES]).await;
+                }
+                Ok(())
+            }
+            Request::Mirrors { mirrors, reply } => {
+                let (wanted, size) = (mirrors.len(), self.size(names::MIRRORS));
+                if wanted as u64 > size {
+                    let _gone = reply.send(Err(Error::Mirrors { wanted, size }));
+                    return Ok(());
+                }
+                let before = std::mem::replace(&mut self.desired.mirrors, mirrors);
+                let done = self.mirrors(session).await;
+                let said = said(&done);
+                let failed = said.is_err();
+                if reply.send(said).is_err() || failed {
+                    self.desired.mirrors = before;
+                    done?;
+                    return self.mirrors(session).await.map(drop);
                 }
                 Ok(())
             }
@@ -116,7 +128,10 @@ impl Task {
             // Higher numbers belong to other clients now; their gates have to be set again by name.
             let gates = &mut self.desired.gates;
             let cells = self.desired.cells;
-            gates.retain(|(client, _)| client.is_none_or(|cell| cells.place(cell).1 <= DEFAULT));
+            let stays =
+                |client: Option<u16>| client.is_none_or(|cell| cells.place(cell).1 <= DEFAULT);
+            gates.retain(|(client, _)| stays(*client));
+            self.desired.mirrors.retain(|(client, ..)| stays(*client));
         }
         let cells = self.desired.cells;
         if self.config.boxes.len() > 1 {
@@ -135,7 +150,8 @@ impl Task {
         // After the ports are written, a new linkd attributes counts to that dataplane.
         self.clear(session).await?;
         self.desired.epoch = epoch(self.desired.epoch);
-        self.write(session, &[names::GATES, names::NOTES, names::PORTS]).await?;
+        let tables = [names::GATES, names::MIRRORS, names::NOTES, names::PORTS];
+        self.write(session, &tables).await?;
         // Set before the answer, so that the caller sees the switch as ready.
         self.shared.set_phase(Phase::Ready, self.standing.refusals());
         Ok(())
@@ -167,6 +183,14 @@ impl Task {
         }
         self.write(session, &[names::GATES]).await?;
         let wrong = self.standing.wrong().contains(&names::GATES);
+        Ok(if wrong { self.standing.refusals() } else { String::new() })
+    }
+
+    /// Writes what is copied. Returns the switch's refusals.
+    async fn mirrors(&mut self, session: &Session) -> Result<String, End> {
+        // Ports say whether there are entries.
+        self.write(session, &[names::MIRRORS, names::PORTS]).await?;
+        let wrong = self.standing.wrong().contains(&names::MIRRORS);
         Ok(if wrong { self.standing.refusals() } else { String::new() })
     }
 
@@ -223,5 +247,16 @@ impl Task {
         }
         self.desired.clients = clients;
         self.write_clients(session).await
+    }
+}
+
+/// What the caller of a request is told, by what the switch refused or how the session ended.
+fn said(done: &Result<String, End>) -> Result<(), Error> {
+    match done {
+        Ok(refused) if refused.is_empty() => Ok(()),
+        Ok(refused) => Err(Error::NotReady(refused.clone())),
+        Err(End::Lost(error)) => Err(Error::Switch(error.clone())),
+        Err(End::Taken(by) | End::Denied(by)) => Err(Error::NotReady(by.clone())),
+        Err(End::Closed) => Err(Error::Ended),
     }
 }

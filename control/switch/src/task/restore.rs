@@ -2,6 +2,7 @@
 //! Writes the desired entries to the switch: after a connection, and when they change.
 
 use super::{End, Task, epoch};
+use crate::config::Config;
 use crate::desired::Desired;
 use crate::model::{News, Phase};
 use crate::names;
@@ -107,6 +108,7 @@ impl Task {
                 groups.insert(names::group(direction), ports);
             }
         }
+        groups.extend(mirrors(&self.config));
         self.standing.write_groups(session, groups, DIGEST).await
     }
 
@@ -172,4 +174,22 @@ impl Task {
         }
         Ok(())
     }
+}
+
+/// Multicast groups by which copies are made. They are there before any entry that uses them.
+fn mirrors(config: &Config) -> BTreeMap<u32, BTreeSet<u32>> {
+    let Some(mirror) = config.mirror_port.map(u32::from) else { return BTreeMap::new() };
+    if !config.target.has_group_or_port() {
+        return [(names::MIRROR_GROUP, [mirror].into())].into();
+    }
+    let hosts = &config.host_ports;
+    let to_boxes = config.boxes.iter().flat_map(|ports| [ports.wan, ports.client]);
+    let single = hosts.wan.iter().chain(&hosts.client).copied().chain(to_boxes);
+    let single =
+        single.map(|port| (names::mirrored_group(port.into()), [port.into(), mirror].into()));
+    let floods = Direction::BOTH.map(|direction| {
+        let ports = hosts.outgoing()[direction].iter().copied().map(u32::from);
+        (names::mirrored_group(names::flood(direction)), ports.chain([mirror]).collect())
+    });
+    single.chain(floods).collect()
 }

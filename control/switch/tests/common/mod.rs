@@ -28,6 +28,7 @@ pub fn config(address: String) -> Config {
         target: Target::Bmv2,
         boxes: vec![Sides { wan: 1, client: 2 }],
         host_ports: Sides { wan: vec![3], client: vec![4, 5] },
+        mirror_port: None,
         stages: Stages { classifies: true, loses: true, marks: true },
         program: Program::embedded(p4src::BMV2_JSON, p4src::BMV2_P4INFO),
     }

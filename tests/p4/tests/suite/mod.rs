@@ -12,6 +12,7 @@ pub mod lateness;
 pub mod loss;
 pub mod mark;
 pub mod measure;
+pub mod mirror;
 pub mod path;
 pub mod refuse;
 pub mod session;

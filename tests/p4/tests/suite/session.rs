@@ -78,6 +78,7 @@ impl Bed {
             target: if target::Target::is_bmv2() { Target::Bmv2 } else { Target::Swx },
             boxes: vec![BOX],
             host_ports: Sides { wan: vec![HOSTS.wan], client: vec![HOSTS.client] },
+            mirror_port: None,
             stages: Stages { classifies: true, loses: true, marks: true },
             program: Program::embedded(program, p4info),
         };
