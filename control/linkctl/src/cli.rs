@@ -146,7 +146,7 @@ pub enum Command {
         #[command(subcommand)]
         what: group::Command,
     },
-    /// Show the P4 switch between the hosts and the box, and close its gates
+    /// Show the P4 switch between the hosts and the box, close its gates, and copy frames there
     #[command(after_help = switch::EXAMPLES, arg_required_else_help = true)]
     Switch {
         #[command(subcommand)]

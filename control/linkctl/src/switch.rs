@@ -7,7 +7,7 @@ use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use crate::target::Direction;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
@@ -20,6 +20,7 @@ Examples:
   linkctl -o json switch show | jq .forward_excess_ns
   linkctl switch gate close --client 10.0.0.2 --direction forward
   linkctl switch gate open --client 10.0.0.2
+  linkctl switch mirror alice               copies of alice's frames, for tcpdump at that port
   linkctl show                              where each stage of the link runs, and why there
 
 A switch is declared in the box's file ([switch]); linkd then gives it its program and its
@@ -41,6 +42,24 @@ A closed gate is an outage from now on until it is opened; ARP and neighbour dis
 is no part of a profile, and all are open when linkd starts. Frames pass where neither their
 client's gate nor that of all is closed.";
 
+/// Shown by `--help` of the copies.
+pub const MIRROR_EXAMPLES: &str = "\
+Examples:
+  linkctl switch mirror alice               each frame of alice that the switch gives to a host
+  linkctl switch mirror alice 10.0.0.2 --direction forward --at both
+  linkctl switch mirror --all --at box      all frames of hosts, as they go to the box
+  linkctl switch mirror --off
+  tcpdump -ni eth6                          at the far end of the port `mirror` of the box's file
+
+The switch sends a copy of each of these frames to its port `mirror` ([switch] in the box's file).
+The frames, their fates and all other counts are as without it, so what tcpdump sees there is a
+witness of its own: at the box before the emulator, at the hosts after it. Frames on their way to
+the box have a shim before them, 32 bytes with EtherType 0x88b5. A frame for all hosts of a side is
+copied once. `linkctl switch show` counts the copies, and those that the port did not send.
+
+A new order replaces the one before. It follows clients that get another number or box, and ends
+with --off, or with linkd.";
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show whether it is ready, what it counted, and how long frames were away
@@ -51,6 +70,45 @@ pub enum Command {
         #[command(subcommand)]
         what: Gate,
     },
+    /// Copy the frames of clients to the switch's port for copies
+    #[command(after_help = MIRROR_EXAMPLES, arg_required_else_help = true)]
+    Mirror(Mirror),
+}
+
+#[derive(Debug, Args)]
+#[group(id = "whose", required = true, multiple = false)]
+pub struct Whose {
+    /// Names or addresses of clients, as in `linkctl clients list`
+    #[arg(value_name = "CLIENT", add = ArgValueCompleter::new(complete::client))]
+    clients: Vec<String>,
+    /// Of all clients, and frames that belong to none
+    #[arg(long)]
+    all: bool,
+    /// Copy no frames
+    #[arg(long, conflicts_with_all = ["direction", "at"])]
+    off: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Mirror {
+    #[command(flatten)]
+    whose: Whose,
+    /// Towards the client, from it, or both
+    #[arg(short, long, value_enum, default_value = "both")]
+    direction: Direction,
+    /// Which frames: those that go to the box, those that go to hosts, or both
+    #[arg(long, value_enum, default_value = "hosts")]
+    at: At,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum At {
+    /// As hosts sent them, on their way to the box
+    Box,
+    /// As hosts get them
+    Hosts,
+    /// At both
+    Both,
 }
 
 #[derive(Debug, Subcommand)]
@@ -95,6 +153,7 @@ pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
         Command::Show => show(context).await,
         Command::Gate { what: Gate::Close(of) } => gate(context, of, true).await,
         Command::Gate { what: Gate::Open(of) } => gate(context, of, false).await,
+        Command::Mirror(of) => mirror(context, of).await,
     }
 }
 
@@ -143,12 +202,8 @@ fn wires(switch: &Switch, snapshot: &Snapshot) -> Vec<Wire> {
 }
 
 async fn gate(context: &Context, of: &Of, closed: bool) -> Result<(), Failure> {
-    let direction = match of.direction {
-        Direction::Forward => pb::Direction::Forward,
-        Direction::Return => pb::Direction::Return,
-        Direction::Both => pb::Direction::Unspecified,
-    };
-    let gate = pb::Gate { client: of.client.clone(), direction: direction as i32 };
+    let direction = asked(of.direction) as i32;
+    let gate = pb::Gate { client: of.client.clone(), direction };
     let connection = Connection::open(context).await?;
     let request = pb::SetGateRequest { gate: Some(gate), closed };
     connection.answer(connection.switch().set_gate(request)).await?;
@@ -161,6 +216,51 @@ async fn gate(context: &Context, of: &Of, closed: bool) -> Result<(), Failure> {
         }));
     }
     output::text(&format!("the gate of {client}, {direction}, is {state}"))
+}
+
+async fn mirror(context: &Context, of: &Mirror) -> Result<(), Failure> {
+    let Whose { clients, all, off } = &of.whose;
+    let at = match of.at {
+        At::Box => pb::MirrorPoint::Box,
+        At::Hosts => pb::MirrorPoint::Hosts,
+        At::Both => pb::MirrorPoint::Unspecified,
+    };
+    let mirror = if *off {
+        pb::Mirror::default()
+    } else {
+        let direction = asked(of.direction) as i32;
+        pb::Mirror { clients: clients.clone(), all: *all, direction, at: at as i32 }
+    };
+    let connection = Connection::open(context).await?;
+    let request = pb::SetMirrorRequest { mirror: Some(mirror) };
+    connection.answer(connection.switch().set_mirror(request)).await?;
+    let (direction, at) = (way(of.direction), place(of.at));
+    if context.output == Output::Json {
+        return output::json(&serde_json::json!({
+            "clients": clients, "all": all, "direction": direction, "at": at, "off": off,
+        }));
+    }
+    let whose = if *all { "all clients".to_owned() } else { clients.join(", ") };
+    output::text(&match off {
+        true => "no frames are copied".to_owned(),
+        false => format!("frames of {whose}, {direction}, are copied at {at}"),
+    })
+}
+
+fn place(at: At) -> &'static str {
+    match at {
+        At::Box => "box",
+        At::Hosts => "hosts",
+        At::Both => "both",
+    }
+}
+
+fn asked(direction: Direction) -> pb::Direction {
+    match direction {
+        Direction::Forward => pb::Direction::Forward,
+        Direction::Return => pb::Direction::Return,
+        Direction::Both => pb::Direction::Unspecified,
+    }
 }
 
 fn way(direction: Direction) -> &'static str {

@@ -166,4 +166,28 @@ fn a_gate_is_closed_shown_and_opened() {
     lab.done("switch gate open");
     lab.done("switch gate open --client 10.0.0.2");
     assert_eq!(lab.json("-o json switch show")["gates"], serde_json::json!([]));
+    copies_are_ordered_and_shown(&lab);
+}
+
+fn copies_are_ordered_and_shown(lab: &Lab) {
+    assert_eq!(
+        lab.done("switch mirror 10.0.0.2 -d forward"),
+        "frames of 10.0.0.2, forward, are copied at hosts\n"
+    );
+    let shown = lab.done("switch show");
+    assert!(shown.contains("mirror: 10.0.0.2, forward, at hosts, to port 5"), "{shown}");
+    let said = lab.json("-o json switch mirror --all --at both");
+    let expected = serde_json::json!({
+        "clients": [], "all": true, "direction": "both", "at": "both", "off": false,
+    });
+    assert_eq!(said, expected);
+    assert_eq!(lab.done("switch mirror --off"), "no frames are copied\n");
+    let mirror = &lab.json("-o json switch show")["mirror"];
+    assert_eq!((&mirror["all"], &mirror["port"]), (&false.into(), &5.into()));
+    assert_eq!(mirror["clients"], serde_json::json!([]));
+    for wrong in ["10.0.0.2 --all", "--all --off", "--off --at box", "10.0.0.2 --at nowhere", ""] {
+        lab.fails(2, &format!("switch mirror {wrong}"));
+    }
+    let said = lab.fails(1, "switch mirror nobody");
+    assert!(said.contains("nobody") && said.contains("clients list"), "{said}");
 }

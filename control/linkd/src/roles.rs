@@ -69,6 +69,7 @@ const METHODS: &[(&str, Role)] = &[
     ("linkemu.v1.Scenarios/WatchScenario", Viewer),
     ("linkemu.v1.Switch/GetSwitch", Viewer),
     ("linkemu.v1.Switch/SetGate", Operator),
+    ("linkemu.v1.Switch/SetMirror", Operator),
     ("linkemu.v1.Web/CreateWebLogin", Viewer),
     ("linkemu.v1.Web/GetCaller", Viewer),
 ];

@@ -42,6 +42,10 @@ async fn gate(lab: &Lab, name: &str, closed: bool) -> Result<(), tonic::Status> 
     client(lab).set_gate(pb::SetGateRequest { gate, closed }).await.map(drop)
 }
 
+async fn mirror(lab: &Lab, mirror: pb::Mirror) -> Result<(), tonic::Status> {
+    client(lab).set_mirror(pb::SetMirrorRequest { mirror: Some(mirror) }).await.map(drop)
+}
+
 async fn events(lab: &Lab) -> Vec<pb::Event> {
     let request = pb::WatchEventsRequest { after: Some(0), once: true };
     let mut events =
@@ -568,6 +572,127 @@ async fn a_gate_is_moved_under_the_lease_and_follows_its_client() {
     request.metadata_mut().insert(proto::LEASE_METADATA, lease.token.parse().unwrap());
     client(&lab).set_gate(request).await.unwrap();
     assert_eq!((gates().len(), state(&lab).await.unwrap().gates.len()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_are_ordered_under_the_lease_and_follow_their_clients() {
+    let (mut lab, switch) = ready().await;
+    numbered(&lab, &["bypass", "default", "10.0.0.3"]);
+    lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
+    let order = |clients: &[&str], at: pb::MirrorPoint| pb::Mirror {
+        clients: clients.iter().map(|&name| name.into()).collect(),
+        direction: pb::Direction::Forward.into(),
+        at: at.into(),
+        ..Default::default()
+    };
+    let hosts = order(&["10.0.0.3"], pb::MirrorPoint::Hosts);
+    mirror(&lab, hosts.clone()).await.unwrap();
+    let told = until_event(&lab, pb::EventKind::SwitchMirror, 1).await;
+    let message = "frames of 10.0.0.3 are copied forward, on their way to hosts";
+    assert_eq!((&*told[0].message, &*told[0].subject), (message, "10.0.0.3"));
+    let copies = || -> Vec<String> {
+        switch.entries("linkemu.mirrors").iter().map(ToString::to_string).collect()
+    };
+    let is = |copies: &[String], client: &str| matches!(copies, [one] if one.contains(client) && one.contains("to_hosts=0x1"));
+    assert!(is(&copies(), "client=0x3"), "{:?}", copies());
+    switch.count("linkemu.mirrored", 2, Count { packets: 9, bytes: 900 });
+    switch.count("linkemu.sent", 5, Count { packets: 7, bytes: 700 });
+    let shown = state(&lab).await.unwrap().mirror.unwrap();
+    assert_eq!((shown.port, shown.mirror.unwrap()), (5, hosts));
+    assert_eq!((shown.forward_at_hosts.unwrap().packets, shown.sent.unwrap().packets), (9, 7));
+    let unknown = mirror(&lab, order(&["10.0.0.3", "nobody"], pb::MirrorPoint::Hosts)).await;
+    let unknown = unknown.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
+    assert!(unknown.message().starts_with("there is no client \"nobody\""), "{unknown:?}");
+    // A client with rules may be named before its first frame.
+    let named = pb::Client {
+        name: "alice".into(),
+        prefixes: vec!["10.1.0.0/24".into()],
+        ..Default::default()
+    };
+    let clients = pb::Clients { clients: vec![named], ..Default::default() };
+    let set = |clients: &pb::Clients| pb::SetClientsRequest {
+        clients: Some(clients.clone()),
+        ..Default::default()
+    };
+    lab.client.set_clients(set(&clients)).await.unwrap();
+    until_named(&lab, "alice").await;
+    // Another dataplane has other numbers.
+    lab.fake.state().instance = 9;
+    numbered(&lab, &["bypass", "default", "10.0.0.9", "alice"]);
+    lab.until("the copies are of its number", |_| is(&copies(), "client=0x4")).await;
+    let acquire = pb::AcquireLeaseRequest {
+        holder: "ci".into(),
+        ttl_ns: 60_000_000_000,
+        ..Default::default()
+    };
+    let lease = LeasesClient::new(lab.linkd()).acquire_lease(acquire).await.unwrap().into_inner();
+    let refused = mirror(&lab, pb::Mirror::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    let mut request = tonic::Request::new(pb::SetMirrorRequest { mirror: None });
+    request.metadata_mut().insert(proto::LEASE_METADATA, lease.token.parse().unwrap());
+    client(&lab).set_mirror(request).await.unwrap();
+    assert_eq!(copies(), Vec::<String>::new());
+    assert_eq!(state(&lab).await.unwrap().mirror.unwrap().mirror, Some(pb::Mirror::default()));
+}
+
+/// Has copies made of a client with rules on both ways, as soon as linkd knows it.
+async fn until_named(lab: &Lab, name: &str) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        let order = pb::Mirror {
+            clients: vec![name.into()],
+            direction: pb::Direction::Return.into(),
+            at: pb::MirrorPoint::Hosts.into(),
+            ..Default::default()
+        };
+        match mirror(lab, order).await {
+            Ok(()) => return,
+            Err(error) => assert!(std::time::Instant::now() < deadline, "{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_that_the_switch_cannot_make_are_refused() {
+    let (mut lab, switch) = ready().await;
+    let all = |at: pb::MirrorPoint| pb::Mirror { all: true, at: at.into(), ..Default::default() };
+    let at_box = |name: &str| pb::Mirror {
+        clients: vec![name.into()],
+        at: pb::MirrorPoint::Box.into(),
+        ..Default::default()
+    };
+    let clients = pb::Clients {
+        clients: vec![pb::Client {
+            name: "voice".into(),
+            matches: vec![pb::Match { dscp: Some(46), ..Default::default() }],
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    lab.client
+        .set_clients(pb::SetClientsRequest { clients: Some(clients), ..Default::default() })
+        .await
+        .unwrap();
+    until_named(&lab, "voice").await;
+    let refused = mirror(&lab, at_box("voice")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("clients have matches"), "{refused:?}");
+    // Without telling clients it can.
+    mirror(&lab, all(pb::MirrorPoint::Unspecified)).await.unwrap();
+    assert_eq!(switch.entries("linkemu.mirrors").len(), 4);
+    let both = pb::Mirror { clients: vec!["voice".into()], ..all(pb::MirrorPoint::Box) };
+    assert_eq!(mirror(&lab, both).await.unwrap_err().code(), Code::InvalidArgument);
+    let odd = pb::Mirror { at: 9, ..all(pb::MirrorPoint::Box) };
+    assert_eq!(mirror(&lab, odd).await.unwrap_err().code(), Code::InvalidArgument);
+    let declared = dp::Switch { mirror_port: None, ..declared_switch(&switch.address()) };
+    declare(&mut lab, Some(declared), 7);
+    lab.until("there is no port for copies", |_| switch.groups().len() == 2).await;
+    let refused = mirror(&lab, all(pb::MirrorPoint::Hosts)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("as `mirror` of [switch] in the box file"), "{refused:?}");
+    assert_eq!(state(&lab).await.unwrap().mirror, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,6 +31,8 @@ pub struct Switch {
     pub early: u64,
     pub gates: Vec<Gate>,
     pub ports: Vec<SwitchPort>,
+    /// `None` (null in JSON) without a port for copies.
+    pub mirror: Option<Mirror>,
     /// Name, version and architecture of the P4 program.
     pub program: String,
 }
@@ -74,6 +76,91 @@ pub struct Times {
 pub struct Gate {
     pub client: String,
     pub direction: &'static str,
+}
+
+/// Copies of frames at the switch's port for them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mirror {
+    pub port: u32,
+    /// Of whose frames there are copies.
+    pub clients: Vec<String>,
+    /// Of all frames.
+    pub all: bool,
+    pub direction: &'static str,
+    /// `box`, `hosts` or `both`: where the frames go.
+    pub at: &'static str,
+    pub to_box: Copies,
+    pub to_hosts: Copies,
+    /// Copies that left at the port.
+    pub sent: Count,
+    /// Copies that did not, or not yet.
+    pub not_sent: u64,
+}
+
+/// Frames that were copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Copies {
+    pub forward: Count,
+    pub r#return: Count,
+}
+
+impl From<pb::SwitchMirror> for Mirror {
+    fn from(state: pb::SwitchMirror) -> Self {
+        let copies = |forward: Option<pb::Count>, back: Option<pb::Count>| Copies {
+            forward: forward.into(),
+            r#return: back.into(),
+        };
+        let to_box = copies(state.forward_at_box, state.return_at_box);
+        let to_hosts = copies(state.forward_at_hosts, state.return_at_hosts);
+        let made = [to_box, to_hosts].into_iter().flat_map(|of| [of.forward, of.r#return]);
+        let made = made.fold(0u64, |sum, count| sum.saturating_add(count.packets));
+        let sent = Count::from(state.sent);
+        let asked = state.mirror.unwrap_or_default();
+        let at = match asked.at() {
+            pb::MirrorPoint::Unspecified => "both",
+            pb::MirrorPoint::Box => "box",
+            pb::MirrorPoint::Hosts => "hosts",
+        };
+        Self {
+            port: state.port,
+            direction: direction(asked.direction()),
+            all: asked.all,
+            clients: asked.clients,
+            at,
+            to_box,
+            to_hosts,
+            sent,
+            not_sent: made.saturating_sub(sent.packets),
+        }
+    }
+}
+
+impl Mirror {
+    /// What is copied, and what was, as lines.
+    fn lines(&self) -> String {
+        let of = match &*self.clients {
+            _ if self.all => "all clients".to_owned(),
+            [] => "no clients".to_owned(),
+            names => names.join(", "),
+        };
+        let Self { port, at, direction, sent, not_sent, .. } = self;
+        let mut text = format!("mirror: {of}");
+        if self.all || !self.clients.is_empty() {
+            let _ = write!(text, ", {direction}, at {at}");
+        }
+        let _ = writeln!(text, ", to port {port}");
+        for (place, copies) in [("box", self.to_box), ("hosts", self.to_hosts)] {
+            let Copies { forward, r#return } = copies;
+            if forward.packets > 0 || r#return.packets > 0 {
+                let (forward, back) = (forward.packets, r#return.packets);
+                let _ = writeln!(text, "  copied at {place}: {forward} forward, {back} return");
+            }
+        }
+        if sent.packets > 0 || *not_sent > 0 {
+            let _ = writeln!(text, "  copies sent: {}, not sent: {not_sent}", sent.packets);
+        }
+        text
+    }
 }
 
 fn direction(direction: pb::Direction) -> &'static str {
@@ -126,6 +213,7 @@ impl From<pb::SwitchState> for Switch {
             early: state.early,
             gates: state.gates.into_iter().map(gate).collect(),
             ports: state.ports.into_iter().map(port).collect(),
+            mirror: state.mirror.map(Mirror::from),
             program: state.program,
         }
     }
@@ -170,6 +258,7 @@ impl Switch {
             let of = if gate.client.is_empty() { "all clients" } else { &gate.client };
             let _ = writeln!(text, "closed gate: {of}, {}", gate.direction);
         }
+        text.extend(self.mirror.iter().map(Mirror::lines));
         let mut counts = numbers(["FRAMES", "FORWARD", "RETURN"], 1);
         for SwitchCount { fate, forward, r#return } in &self.counts {
             counts.add_row([
@@ -292,6 +381,38 @@ mod tests {
         for row in [["1", "box", "40", "40", "0"], ["3", "hosts", "100", "70", "30"]] {
             assert!(rows.contains(&row.to_vec()), "{text}");
         }
+    }
+
+    #[test]
+    fn copies_are_shown_and_those_that_were_not_sent() {
+        let count = |packets| Some(pb::Count { packets, bytes: 0 });
+        let asked = pb::Mirror {
+            clients: vec!["alice".into(), "10.0.0.2".into()],
+            direction: 1,
+            at: pb::MirrorPoint::Hosts.into(),
+            ..Default::default()
+        };
+        let mirror = pb::SwitchMirror {
+            port: 6,
+            mirror: Some(asked),
+            forward_at_hosts: count(9),
+            return_at_hosts: count(3),
+            sent: count(10),
+            ..Default::default()
+        };
+        let state = pb::SwitchState { mirror: Some(mirror), ..Default::default() };
+        let switch = Switch::from(state);
+        let text = switch.table();
+        let lines = "mirror: alice, 10.0.0.2, forward, at hosts, to port 6\n  copied at hosts: 9 \
+                     forward, 3 return\n  copies sent: 10, not sent: 2\n";
+        assert!(text.contains(lines), "{text}");
+        let json = serde_json::to_value(&switch).unwrap();
+        assert_eq!(json["mirror"]["not_sent"], 2);
+        assert_eq!(json["mirror"]["to_hosts"]["return"]["packets"], 3);
+        let idle = pb::SwitchMirror { port: 6, ..Default::default() };
+        let idle = pb::SwitchState { mirror: Some(idle), ..Default::default() };
+        let text = Switch::from(idle).table();
+        assert!(text.contains("mirror: no clients, to port 6\n"), "{text}");
     }
 
     #[test]

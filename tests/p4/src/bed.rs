@@ -30,6 +30,10 @@ use crate::target::{DEVICE, SoftSwitch, Target, processor_time};
 const TO_BOX: [(u16, &str, &str); 2] = [(0, "sww", "boxw"), (1, "swc", "boxc")];
 /// Ports of the switch that face the hosts.
 const TO_HOSTS: [(u16, &str); 2] = [(2, WAN_INTERFACE), (3, SAT_INTERFACE)];
+/// Port of the switch for copies, and the other end of its wire, which nothing uses.
+const TO_MIRROR: (u16, &str, &str) = (4, "swm", MIRROR_INTERFACE);
+/// Interface in the emulator's namespace where copies arrive.
+pub const MIRROR_INTERFACE: &str = "mirror";
 /// MTU of a full frame of the hosts behind a shim.
 pub(crate) const MTU: &str = "1532";
 pub const READY: Duration = Duration::from_secs(30);
@@ -100,6 +104,24 @@ pub struct Shown {
     pub forward_transit_ns: Option<Times>,
     /// Frames that returned before their planned time.
     pub early: u64,
+    pub mirror: Option<Mirror>,
+}
+
+/// Copies of frames.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Mirror {
+    pub clients: Vec<String>,
+    /// Frames copied on their way to hosts.
+    pub to_hosts: Copies,
+    pub to_box: Copies,
+    pub sent: Count,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Copies {
+    pub forward: Count,
+    #[serde(rename = "return")]
+    pub back: Count,
 }
 
 impl Shown {
@@ -108,6 +130,17 @@ impl Shown {
     pub fn fate(&self, fate: &str) -> (u64, u64) {
         let found = self.counts.iter().find(|f| f.fate == fate);
         found.map_or((0, 0), |f| (f.forward.packets, f.back.packets))
+    }
+
+    /// Copies made on the way to the box and to hosts, forward and return, and those sent.
+    #[must_use]
+    pub fn copies(&self) -> ([u64; 4], u64) {
+        self.mirror.as_ref().map_or(([0; 4], 0), |mirror| {
+            let Copies { forward, back } = &mirror.to_box;
+            let to_box = [forward, back].map(|count| count.packets);
+            let Copies { forward, back } = &mirror.to_hosts;
+            ([to_box[0], to_box[1], forward.packets, back.packets], mirror.sent.packets)
+        })
     }
 
     /// Location of a forward stage.
@@ -124,7 +157,7 @@ impl Bed {
         let options = Options { middle: Middle::Nothing, clients, seed, ..Options::default() };
         let hosts = Testbed::new(options, cpus)?;
         let wires = if between == Between::Wires { &TO_BOX[..] } else { &[] };
-        for &(_, near, far) in wires {
+        for &(_, near, far) in wires.iter().chain([&TO_MIRROR]) {
             let emulator = hosts.emulator();
             emulator.run(&["ip", "link", "add", near, "type", "veth", "peer", "name", far])?;
             for end in [near, far] {
@@ -151,7 +184,8 @@ impl Bed {
         };
         let to_box = TO_BOX.iter().map(|(port, name, _)| (*port, near(*port, name)));
         let to_hosts = TO_HOSTS.iter().map(|(port, near)| (*port, (*near).to_owned()));
-        let ports: Vec<_> = to_box.chain(to_hosts).collect();
+        let mirror = (TO_MIRROR.0, TO_MIRROR.1.to_owned());
+        let ports: Vec<_> = to_box.chain(to_hosts).chain([mirror]).collect();
         self.restarts += 1;
         let log = self.hosts.directory().path(&format!("switch-{}.log", self.restarts));
         self.switch = Some(SoftSwitch::start(&program, self.hosts.emulator(), &ports, log)?);
@@ -166,14 +200,15 @@ impl Bed {
     fn start_box(&mut self, seed: u64) -> anyhow::Result<()> {
         let file = format!(
             "[switch]\ntarget = \"{}\"\naddress = \"{}\"\ndevice = {DEVICE}\nbox_wan = {}\n\
-             box_client = {}\nwan = [{}]\nclient = [{}]\n\
+             box_client = {}\nwan = [{}]\nclient = [{}]\nmirror = {}\n\
              stages = [\"classification\", \"loss\", \"marking\"]\n",
             Target::name(),
             address(),
             TO_BOX[0].0,
             TO_BOX[1].0,
             TO_HOSTS[0].0,
-            TO_HOSTS[1].0
+            TO_HOSTS[1].0,
+            TO_MIRROR.0
         );
         let file = self.hosts.directory().write("box.toml", &file)?.display().to_string();
         let socket = self.hosts.dataplane_socket();

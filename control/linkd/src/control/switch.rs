@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkemu.v1.Switch`: shows the switch, and moves its gates.
+//! `linkemu.v1.Switch`: shows the switch, moves its gates, and has frames copied.
 
 use super::{Control, to_its_end};
 use crate::caller::Caller;
@@ -44,14 +44,59 @@ impl Control {
             "" => "all clients",
             name => name,
         };
-        let which = match direction {
-            pb::Direction::Unspecified => "in both directions",
-            pb::Direction::Forward => "forward",
-            pb::Direction::Return => "return",
-        };
+        let which = which(direction);
         let message = format!("the gate of {client} is {done} {which}");
         self.tell(pb::EventKind::SwitchGate, &caller.name, &gate.client, message);
         Ok(pb::SetGateResponse {})
+    }
+
+    async fn set_mirror(
+        &self,
+        caller: &Caller,
+        request: pb::SetMirrorRequest,
+    ) -> Result<pb::SetMirrorResponse, Status> {
+        let mut mirror = request.mirror.unwrap_or_default();
+        mirror.clients.sort();
+        mirror.clients.dedup();
+        let direction = pb::Direction::try_from(mirror.direction).map_err(|_| {
+            refusal::field("mirror.direction", "unknown: give forward or return, or none for both")
+        })?;
+        let at = pb::MirrorPoint::try_from(mirror.at).map_err(|_| {
+            refusal::field("mirror.at", "unknown: give box or hosts, or none for both")
+        })?;
+        if mirror.all && !mirror.clients.is_empty() {
+            return Err(refusal::field("mirror.clients", "with `all`: give one of them"));
+        }
+        // As for a gate.
+        self.changing().await.leases.check(caller)?;
+        let subject = match &*mirror.clients {
+            [one] => one.clone(),
+            _ => String::new(),
+        };
+        let of = match &*mirror.clients {
+            [] if mirror.all => "all clients".to_owned(),
+            names => names.join(", "),
+        };
+        let at = match at {
+            pb::MirrorPoint::Unspecified => "to the box and to hosts",
+            pb::MirrorPoint::Box => "to the box",
+            pb::MirrorPoint::Hosts => "to hosts",
+        };
+        let message = match of.as_str() {
+            "" => "no frames are copied".to_owned(),
+            of => format!("frames of {of} are copied {}, on their way {at}", which(direction)),
+        };
+        self.dataplane().switches().set_mirror(mirror).await?;
+        self.tell(pb::EventKind::SwitchMirror, &caller.name, &subject, message);
+        Ok(pb::SetMirrorResponse {})
+    }
+}
+
+fn which(direction: pb::Direction) -> &'static str {
+    match direction {
+        pb::Direction::Unspecified => "in both directions",
+        pb::Direction::Forward => "forward",
+        pb::Direction::Return => "return",
     }
 }
 
@@ -71,5 +116,14 @@ impl switch_server::Switch for SwitchService {
         let (caller, control) = (Caller::of(&request), self.0.clone());
         let request = request.into_inner();
         to_its_end(async move { control.set_gate(&caller, request).await }).await
+    }
+
+    async fn set_mirror(
+        &self,
+        request: Request<pb::SetMirrorRequest>,
+    ) -> Result<Response<pb::SetMirrorResponse>, Status> {
+        let (caller, control) = (Caller::of(&request), self.0.clone());
+        let request = request.into_inner();
+        to_its_end(async move { control.set_mirror(&caller, request).await }).await
     }
 }

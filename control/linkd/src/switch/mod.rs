@@ -8,6 +8,7 @@
 mod account;
 mod clients;
 mod config;
+mod mirror;
 mod split;
 pub(crate) mod state;
 mod wires;
@@ -20,6 +21,7 @@ use ::switch::{Counts, Error, Loss, News, Phase, Status as Standing, Switch};
 use account::{Account, Away, Reading};
 use config::config;
 use emu::units::{ByDirection, Direction};
+use mirror::Mirrored;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use split::{Stages, split};
@@ -63,7 +65,8 @@ struct Current {
     session: Result<Switch, String>,
     account: Mutex<Books>,
     gates: Mutex<Gates>,
-    /// Held while gates are moved.
+    mirror: Mutex<Mirrored>,
+    /// Held while gates are moved, or what is copied changes.
     moving: tokio::sync::Mutex<()>,
 }
 
@@ -107,6 +110,8 @@ fn message(way: Direction) -> pb::Direction {
 #[derive(Debug)]
 pub(crate) struct Look {
     pub declared: dp::Switch,
+    /// Frames that are copied, as it was asked for.
+    pub mirror: pb::Mirror,
     /// Or why there is no session.
     pub standing: Result<Standing, String>,
     pub counts: Arc<Counts>,
@@ -161,6 +166,7 @@ impl Switches {
             (books.account, books.witness) = Default::default();
             if is_new {
                 locked(&current.gates).numbers.clear();
+                locked(&current.mirror).forget_numbers();
             }
         }
     }
@@ -183,8 +189,8 @@ impl Switches {
                 Err(message)
             }
         };
-        let (account, gates, moving) = Default::default();
-        Current { declared, session, account, gates, moving }
+        let (account, gates, mirror, moving) = Default::default();
+        Current { declared, session, account, gates, mirror, moving }
     }
 
     pub fn is_declared(&self) -> bool {
@@ -267,7 +273,9 @@ impl Switches {
             let known = clients::known(said, &numbers, &owned);
             session.set_clients(instance, clients::hash(said), known);
             locked(&current.gates).numbers = numbers;
+            locked(&current.mirror).meet(said, stats);
             current.renumber(session).await;
+            current.renumber_copies(session).await;
         }
     }
 
@@ -320,7 +328,7 @@ impl Switches {
             }
             refused = refused.or(set.err());
         }
-        refused.map_or(Ok(()), |error| Err(ungated(&error)))
+        refused.map_or(Ok(()), |error| Err(status_of(&error)))
     }
 
     /// Reads the switch's counters. To be done before the dataplane is asked for its own.
@@ -338,7 +346,8 @@ impl Switches {
         let current = self.current()?;
         let counts = current.counts().await;
         let standing = current.session.as_ref().map(Switch::status).map_err(Clone::clone);
-        Some(Look { declared: current.declared.clone(), standing, counts })
+        let mirror = locked(&current.mirror).asked.clone();
+        Some(Look { declared: current.declared.clone(), mirror, standing, counts })
     }
 
     /// The gates that are closed in the switch, of clients that there are.
@@ -527,7 +536,7 @@ pub(crate) fn none_there() -> tonic::Status {
     )
 }
 
-fn ungated(error: &Error) -> tonic::Status {
+fn status_of(error: &Error) -> tonic::Status {
     let message = crate::refusal::clip(&error.to_string());
     match error {
         Error::NotReady(_) | Error::Ended | Error::Switch(_) => tonic::Status::unavailable(message),

@@ -2,7 +2,7 @@
 //! The state of the switch as `SwitchState`, and the sums for metrics.
 
 use super::{Look, SHIM_BYTES, Split, StageDecision};
-use ::switch::{Count, Counts, Egress, Fates, Histogram, Phase, PortDrops};
+use ::switch::{Count, Counts, Egress, Fates, Histogram, Mirrored, Phase, PortDrops};
 use emu::units::{ByDirection, Direction};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
@@ -87,7 +87,7 @@ pub(crate) fn state(
     plan: Option<(&Split, Option<&dp::Offload>)>,
     gates: Vec<pb::Gate>,
 ) -> pb::SwitchState {
-    let Look { declared, standing, counts: counted } = look;
+    let Look { declared, standing, counts: counted, .. } = look;
     let target = match declared.target() {
         dp::SwitchTarget::Bmv2 => "bmv2",
         dp::SwitchTarget::Swx => "swx",
@@ -108,6 +108,7 @@ pub(crate) fn state(
         early: counted.early,
         gates,
         ports: ports(counted),
+        mirror: declared.mirror_port.map(|port| mirror(port, look)),
         ..Default::default()
     };
     let standing = match standing {
@@ -140,8 +141,24 @@ pub(crate) fn state(
     }
 }
 
+fn count(Count { packets, bytes }: Count) -> Option<pb::Count> {
+    Some(pb::Count { packets, bytes })
+}
+
+fn mirror(port: u32, look: &Look) -> pb::SwitchMirror {
+    let Mirrored { at_box, at_hosts, sent } = look.counts.mirrored;
+    pb::SwitchMirror {
+        port,
+        mirror: Some(look.mirror.clone()),
+        forward_at_box: count(at_box[Direction::Forward]),
+        return_at_box: count(at_box[Direction::Return]),
+        forward_at_hosts: count(at_hosts[Direction::Forward]),
+        return_at_hosts: count(at_hosts[Direction::Return]),
+        sent: count(sent),
+    }
+}
+
 fn ports(counts: &Counts) -> Vec<pb::SwitchPort> {
-    let count = |Count { packets, bytes }| Some(pb::Count { packets, bytes });
     let port = |(port, egress): (&u16, &Egress)| pb::SwitchPort {
         port: (*port).into(),
         to_hosts: egress.to_hosts,
@@ -237,7 +254,8 @@ mod tests {
             client_ports: vec![4],
             ..Default::default()
         };
-        let look = Look { declared, standing: Err("none".into()), counts: counts.into() };
+        let (standing, mirror) = (Err("none".into()), pb::Mirror::default());
+        let look = Look { declared, mirror, standing, counts: counts.into() };
         let state = state(&look, None, Vec::new());
         let of = |fate: &str| {
             let found = state.counts.iter().find(|count| count.fate == fate).unwrap();

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use p4::bed::{Bed, Between, Shown, on_bed, on_bed_between};
+use p4::bed::{Bed, Between, MIRROR_INTERFACE, Shown, on_bed, on_bed_between};
 use p4::numbered::Numbered;
 use smoke::cpus::Cpus;
 use smoke::iperf::{Download, Plan};
@@ -153,6 +153,11 @@ pub fn switch_killed_in_mid_run_resumes_link(cpus: &Cpus) -> anyhow::Result<()> 
         let path = bed.written("even.toml", &link("even", INDEPENDENT, "", "20 ms"))?;
         linkctl.set_profile(&path, SEED)?;
         let before = placed(bed, "loss")?;
+        let client = bed.hosts.client_address(0).to_string();
+        pinged(&bed.hosts, 1)?;
+        wait::until("the client's frames are copied", DRAINED, || {
+            Ok(linkctl.run(&["switch", "mirror", &client, "--at", "both"])?.success().ok())
+        })?;
         let mut frames = Numbered::new(&bed.hosts, true, 2)?;
         for _ in 0..50 {
             frames.window()?;
@@ -175,6 +180,7 @@ pub fn switch_killed_in_mid_run_resumes_link(cpus: &Cpus) -> anyhow::Result<()> 
             Duration::from_nanos(after.restored_ns)
         );
         ensure!(after.entries + 2 >= before.entries, "{after:?}, before {before:?}");
+        let copies = Copied::read(bed, &drained(&linkctl)?, &client)?;
         let pings = pinged(&bed.hosts, 40)?;
         // Of 40 pings 5 % are lost: more than 15 with a probability of less than 10^-9.
         ensure!(pings.lost() < 15, "{pings:?}");
@@ -189,6 +195,44 @@ pub fn switch_killed_in_mid_run_resumes_link(cpus: &Cpus) -> anyhow::Result<()> 
         // The new switch counts, and linkd includes its losses.
         ensure!(shown.fate("lost").0 > before.fate("lost").0, "{shown:?}");
         ensure!(stats.emulator_drops == 0, "{}", stats.verdict());
-        Ok(())
+        copies.are_of_all_frames_until(&Copied::read(bed, &stats, &client)?)
     })
+}
+
+/// Copies of a client's frames, and those frames as others counted them.
+#[derive(Debug)]
+struct Copied {
+    /// To the box forward and return, then to hosts.
+    made: [u64; 4],
+    sent: u64,
+    /// At the other end of the wire.
+    arrived: u64,
+    /// What the dataplane received of the client, and what of it the switch gave to hosts.
+    frames: [u64; 4],
+}
+
+impl Copied {
+    fn read(bed: &Bed, stats: &Stats, client: &str) -> anyhow::Result<Self> {
+        let shown = bed.shown()?;
+        let listed = shown.mirror.as_ref().is_some_and(|mirror| mirror.clients == [client]);
+        ensure!(listed, "the copies of {client} are gone: {shown:?}");
+        let (made, sent) = shown.copies();
+        let [_, arrived] = interface(bed.hosts.emulator(), MIRROR_INTERFACE)?;
+        let of = stats.client(client)?;
+        let received = [&of.forward, &of.r#return].map(|pipe| pipe.received.packets);
+        let sent_on = [&of.forward, &of.r#return].map(|pipe| pipe.sent.packets);
+        let frames = [received[0], received[1], sent_on[0], sent_on[1]];
+        Ok(Self { made, sent, arrived, frames })
+    }
+
+    fn are_of_all_frames_until(&self, after: &Self) -> anyhow::Result<()> {
+        let more = |now: [u64; 4], then: [u64; 4]| std::array::from_fn(|at| now[at] - then[at]);
+        let made: [u64; 4] = more(after.made, self.made);
+        println!("    copies: {made:?}");
+        ensure!(made == more(after.frames, self.frames), "{after:?}, before {self:?}");
+        let all = made.iter().sum::<u64>();
+        let came = (after.sent - self.sent, after.arrived - self.arrived);
+        ensure!(all > 200 && came == (all, all), "{after:?}, before {self:?}");
+        Ok(())
+    }
 }
