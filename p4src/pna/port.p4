@@ -12,7 +12,7 @@
 #define LINKEMU_PORT
 
 // Multicast group of the port for copies.
-const bit<16> GROUP_OF_MIRROR = 3;
+const bit<8> GROUP_OF_MIRROR = 3;
 
 header port_h {
     bit<16> port; // received at
@@ -22,15 +22,16 @@ header port_h {
     bit<32> draw_loss;
     // Set by the pipeline.
     bit<16> to_port;
-    bit<16> to_group; // 0: only to_port
+    bit<8> to_group; // 0: only to_port
+    bit<8> to_mirror; // multicast group that gets a copy; 0: none
     bit<8> learn; // 1: report this host
     bit<8> direction;
     bit<48> source;
-    bit<16> to_mirror; // multicast group that gets a copy; 0: none
     // Set by the port: SWX may finish frames in another order than it received them.
     bit<16> order;
 }
 
+#define GROUP_BITS 8
 #define PORT_HEADER port_h port;
 #define PORT_META \
     bit<32> length; bit<8> has_shim; bit<8> has_frame; bit<16> source6; bit<16> destination6;

@@ -104,7 +104,11 @@ typedef bit<5> bin_t;
 const bin_t BIN_EARLY = 30; // of lateness: sent before its due time
 const bin_t BIN_ABOVE = 31; // above all bounds
 
+// Bits of a multicast group's number.
+#ifndef GROUP_BITS
+#define GROUP_BITS 16
+#endif
 // Multicast group of the hosts in a direction: this constant plus the direction.
-const bit<16> GROUP_OF_FORWARD = 1;
+const bit<GROUP_BITS> GROUP_OF_FORWARD = 1;
 
 #endif

@@ -169,7 +169,7 @@ struct meta_t {
     bit<1> is_unknown_loss;
     bit<1> is_timed;
     bit<9> to_port;
-    bit<16> to_group; // 0: only to_port
+    bit<GROUP_BITS> to_group; // 0: only to_port
     bit<10> given; // cell of `given`
     bit<1> mirror; // a copy goes to the port for copies
 }

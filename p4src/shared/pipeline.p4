@@ -197,7 +197,7 @@ control Linkemu(inout headers_t h, inout meta_t m) {
     // Floods to all hosts of the side.
     @name(".linkemu.flood")
     action flood() {
-        m.to_group = GROUP_OF_FORWARD + (bit<16>)m.direction;
+        m.to_group = GROUP_OF_FORWARD + (bit<GROUP_BITS>)m.direction;
         m.given = GIVEN_FLOODS + (bit<10>)m.direction;
     }
 

@@ -2,7 +2,7 @@
 //! The header between the ports and the pipeline, before each frame: `port_h` of p4src/pna/port.p4.
 
 /// Length, bytes.
-pub const LENGTH: usize = 34;
+pub const LENGTH: usize = 32;
 /// Length of the longest headers that a program extracts after this one, bytes: a shim, an Ethernet
 /// header, two tags and an IPv6 header, and a look at the next byte. Shorter frames are padded.
 pub const EXTRACTED: usize = 32 + 14 + 8 + 40 + 1;
@@ -36,7 +36,7 @@ impl Received {
         let (now, rest) = rest.split_at_mut(6);
         now.copy_from_slice(&self.now.to_be_bytes()[2..]);
         rest[..8].copy_from_slice(&self.draws.to_be_bytes());
-        rest[22..].copy_from_slice(&self.order.to_be_bytes());
+        rest[20..].copy_from_slice(&self.order.to_be_bytes());
     }
 }
 
@@ -73,10 +73,10 @@ impl Decided {
         Self {
             length: word(2),
             to_port: word(18),
-            to_group: word(20),
+            to_group: from[20].into(),
             learn: (from[22] == 1).then_some(learn),
-            to_mirror: word(30),
-            order: word(32),
+            to_mirror: from[21].into(),
+            order: word(30),
         }
     }
 }
@@ -96,7 +96,7 @@ mod tests {
         let (to_port, to_group, to_mirror, learn) = (0, 0, 0, None);
         let nothing = Decided { length: 0x102, to_port, to_group, to_mirror, learn, order: 9 };
         assert_eq!(Decided::read(&bytes), nothing);
-        bytes[18..32].copy_from_slice(&[0, 3, 0, 1, 1, 1, 2, 0, 0, 0, 0, 9, 0, 5]);
+        bytes[18..30].copy_from_slice(&[0, 3, 1, 5, 1, 1, 2, 0, 0, 0, 0, 9]);
         let learn = Some(Learn { port: 7, mac: 0x0200_0000_0009, direction: 1 });
         let all = Decided { to_port: 3, to_group: 1, to_mirror: 5, learn, ..nothing };
         assert_eq!(Decided::read(&bytes), all);

@@ -152,6 +152,11 @@ impl Program {
         let port = |port: &u32| {
             u16::try_from(*port).map_err(|_| unsupported(format!("port {port} is above 65535")))
         };
+        // The port's header has eight bits for a group.
+        let group_of = |group: &u32| match u8::try_from(*group) {
+            Ok(group @ 1..) => Ok(group.into()),
+            _ => Err(unsupported(format!("group {group} is not 1 to 255"))),
+        };
         Ok(Some(match change {
             Change::Insert(entry) | Change::Modify(entry) => {
                 let (table, entry) = self.entry(info, entry)?;
@@ -163,10 +168,10 @@ impl Program {
             }
             Change::Group { group, ports, .. } => {
                 let ports = ports.iter().map(port).collect::<Result<_, _>>()?;
-                worker::Change::Group { group: port(group)?, ports: Some(ports) }
+                worker::Change::Group { group: group_of(group)?, ports: Some(ports) }
             }
             Change::DeleteGroup(group) => {
-                worker::Change::Group { group: port(group)?, ports: None }
+                worker::Change::Group { group: group_of(group)?, ports: None }
             }
             Change::Count { counter, index, count } => {
                 let wide = |_| unsupported(format!("cell {index} of `{counter}`"));
