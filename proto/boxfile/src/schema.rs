@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn every_switch_key_is_known() {
         let text = "[switch]\naddress = \"x\"\ndevice = 1\ntarget = \"bmv2\"\nelection = 1\n\
-                    box_wan = 0\nbox_client = 1\nboxes = 2\nwan = [2]\nclient = [3]\nstages = []\n\
+                    box_wan = 0\nbox_client = 1\nboxes = 2\nmirror = 4\nwan = [2]\nclient = [3]\nstages = []\n\
                     program = \"/p\"\nformat = \"stratum\"\nca = \"/a\"\ncert = \"/b\"\nkey = \"/c\"\n\
                     server_name = \"d\"";
         assert_eq!(text.lines().count(), switch::KEYS.len() + 1);
