@@ -79,6 +79,7 @@ const TESTS: &[Test] = tests! {
 
 /// Tests of the long form alone.
 const LONG: &[Test] = tests! {
+    RealTime Programs group::two_boxes_of_a_thousand_clients_are_one_emulator,
     RealTime Programs lateness::switch_and_dataplane_agree_on_lateness,
     RealTime Programs equivalence::link_with_switch_equals_link_without,
     RealTime Programs equivalence::many_packets_are_lost_alike_with_switch_and_without,

@@ -17,8 +17,17 @@ use smoke::wait;
 use super::SEED;
 use super::path::{drained, link};
 
-const CLIENTS: usize = 1_000;
-const MOVED: usize = 200;
+/// Clients of both boxes, and how many of them move under load.
+#[derive(Clone, Copy)]
+struct Scale {
+    clients: usize,
+    moved: usize,
+}
+
+/// linkd reads 80 counters of a client each second, and a move waits for that.
+const SHORT: Scale = Scale { clients: 200, moved: 40 };
+const LONG: Scale = Scale { clients: 1_000, moved: 200 };
+
 /// One way, in milliseconds.
 const DELAY_MS: u64 = 60;
 /// Of a move: longer than any stall of a test machine that is not starved, shorter than a hold that
@@ -34,9 +43,9 @@ fn host(number: usize) -> Ipv4Addr {
 }
 
 /// A file with the clients, each with the address of its own.
-fn clients() -> String {
+fn clients(count: usize) -> String {
     let one = |n| format!("[[client]]\nname = \"{}\"\nprefix = [\"{}/32\"]\n", client(n), host(n));
-    (0..CLIENTS).map(one).collect()
+    (0..count).map(one).collect()
 }
 
 /// A link with a queue: 2 Mbit/s for each client, and a delay.
@@ -48,19 +57,22 @@ fn queued(delay: u64) -> String {
 }
 
 /// The traffic of both directions to and from all clients.
-struct Traffic([Numbered; 2]);
+struct Traffic {
+    ways: [Numbered; 2],
+    clients: usize,
+}
 
 impl Traffic {
-    fn new(bed: &GroupBed) -> anyhow::Result<Self> {
-        let hosts = || (0..CLIENTS).map(host).collect();
+    fn new(bed: &GroupBed, clients: usize) -> anyhow::Result<Self> {
+        let hosts = || (0..clients).map(host).collect();
         let of = |forward| Numbered::of(&bed.hosts, forward, hosts());
-        Ok(Self([of(true)?, of(false)?]))
+        Ok(Self { ways: [of(true)?, of(false)?], clients })
     }
 
     /// Sends frames of each client until `done`, at least one of each.
     fn run(&mut self, mut done: impl FnMut() -> bool) -> anyhow::Result<()> {
-        let Self(ways) = self;
-        let rounds = ways[0].lost.len() + CLIENTS;
+        let Self { ways, clients } = self;
+        let rounds = ways[0].lost.len() + *clients;
         while ways[0].lost.len() < rounds || !done() {
             for way in &mut *ways {
                 way.window()?;
@@ -72,7 +84,7 @@ impl Traffic {
     /// Takes what is left when the box holds nothing. All that was sent must have come, in order.
     fn complete(&mut self, linkctl: &Linkctl) -> anyhow::Result<Stats> {
         let stats = drained(linkctl)?;
-        for way in &mut self.0 {
+        for way in &mut self.ways {
             way.taken()?;
             let lost = way.lost.iter().filter(|lost| **lost).count();
             ensure!(lost == 0, "{lost} of {} frames were lost", way.lost.len());
@@ -107,6 +119,14 @@ fn owned(members: &[Member]) -> Vec<u32> {
 }
 
 pub fn two_boxes_are_one_emulator(cpus: &Cpus) -> anyhow::Result<()> {
+    of_scale(cpus, SHORT)
+}
+
+pub fn two_boxes_of_a_thousand_clients_are_one_emulator(cpus: &Cpus) -> anyhow::Result<()> {
+    of_scale(cpus, LONG)
+}
+
+fn of_scale(cpus: &Cpus, Scale { clients: count, moved: many }: Scale) -> anyhow::Result<()> {
     on_group(cpus, SEED, |bed| {
         let linkctl = bed.linkctl()?;
         let path = bed.hosts.directory().path("link.toml");
@@ -115,10 +135,10 @@ pub fn two_boxes_are_one_emulator(cpus: &Cpus) -> anyhow::Result<()> {
             anyhow::Ok(linkctl.set_profile(&path.display().to_string(), SEED)?)
         };
         set(queued(DELAY_MS))?;
-        let file = bed.hosts.directory().write("clients.toml", &clients())?;
+        let file = bed.hosts.directory().write("clients.toml", &clients(count))?;
         linkctl.run(&["clients", "set", &file.display().to_string()])?.success()?;
         let members = bed.until("each box has half of the clients", |members| {
-            owned(members) == [CLIENTS as u32 / 2; BOXES]
+            owned(members) == [count as u32 / 2; BOXES]
         })?;
         for it in &members {
             ensure!(it.workers as usize == WORKERS, "{it:?}");
@@ -127,7 +147,7 @@ pub fn two_boxes_are_one_emulator(cpus: &Cpus) -> anyhow::Result<()> {
                 it.name, it.clock_offset_ns, it.clock_error_ns
             );
         }
-        let mut traffic = Traffic::new(bed)?;
+        let mut traffic = Traffic::new(bed, count)?;
         linkctl.run(&["stats", "--mark"])?.success()?;
 
         // A change in mid-run, at one instant.
@@ -150,7 +170,7 @@ pub fn two_boxes_are_one_emulator(cpus: &Cpus) -> anyhow::Result<()> {
         for stats in &of_boxes {
             let used = stats.clients.iter().filter(|it| it.forward.received.packets > 0);
             let used = used.filter(|it| it.client.starts_with("ship-")).count();
-            ensure!(used == CLIENTS / BOXES, "{used} clients at a box");
+            ensure!(used == count / BOXES, "{used} clients at a box");
         }
 
         // A capture of all boxes.
@@ -170,8 +190,8 @@ pub fn two_boxes_are_one_emulator(cpus: &Cpus) -> anyhow::Result<()> {
             let named = used.map(|it| it.client.clone()).filter(|it| it.starts_with("ship-"));
             Ok(named.collect())
         };
-        let moving: Vec<_> = own(bed, 0)?.into_iter().take(MOVED).collect();
-        ensure!(moving.len() == MOVED, "{}", moving.len());
+        let moving: Vec<_> = own(bed, 0)?.into_iter().take(many).collect();
+        ensure!(moving.len() == many, "{}", moving.len());
         let second = name(1);
         let mut arguments: Vec<&str> = moving.iter().map(String::as_str).collect();
         arguments.extend(["--to", second.as_str()]);
@@ -183,12 +203,12 @@ pub fn two_boxes_are_one_emulator(cpus: &Cpus) -> anyhow::Result<()> {
             began.elapsed(),
             Duration::from_nanos(moved.held_ns)
         );
-        ensure!(moved.moved as usize == MOVED && moved.abandoned == 0, "{moved:?}");
+        ensure!(moved.moved as usize == many && moved.abandoned == 0, "{moved:?}");
         ensure!(Duration::from_nanos(moved.held_ns) < HELD, "{moved:?}");
         traffic.run(|| true)?;
         let stats = traffic.complete(&linkctl)?;
         ensure!(stats.emulator_drops == 0, "{}", stats.verdict());
-        let [half, moved] = [CLIENTS as u32 / 2, MOVED as u32];
+        let [half, moved] = [count as u32 / 2, many as u32];
         ensure!(owned(&bed.members()?) == [half - moved, half + moved], "{:?}", bed.members()?);
         let certificate = linkctl.run(&["certificate"])?;
         println!("    certificate before the death of a box: exit {}", certificate.code());
@@ -218,8 +238,8 @@ pub fn two_boxes_are_one_emulator(cpus: &Cpus) -> anyhow::Result<()> {
         // The others change, and the clients of the dead one move on request.
         set(queued(DELAY_MS))?;
         let moved = bed.moved(&["--from", &second])?;
-        ensure!(moved.abandoned == half + MOVED as u32, "{moved:?}");
-        let mut traffic = Traffic::new(bed)?;
+        ensure!(moved.abandoned == half + many as u32, "{moved:?}");
+        let mut traffic = Traffic::new(bed, count)?;
         traffic.run(|| true)?;
         traffic.complete(&linkctl)?;
 
