@@ -21,6 +21,7 @@ use pcap_file::{DataLink, Endianness, PcapError};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -118,7 +119,7 @@ struct Part {
     lost: Option<Lost>,
 }
 
-/// A box whose packets are missing from an instant on.
+/// A box that stopped answering during the capture. The file has none of its later packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lost {
     #[serde(rename = "box")]
@@ -156,7 +157,7 @@ impl<W: Write> Writer<W> {
         &self.counts
     }
 
-    /// Boxes of the group whose later packets the file does not have.
+    /// Boxes that stopped answering during the capture.
     pub fn lost(&self) -> impl Iterator<Item = &Lost> {
         self.parts.iter().filter_map(|part| part.lost.as_ref())
     }
@@ -363,17 +364,24 @@ impl Interface {
     }
 }
 
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, after_ns, message } = self;
+        let after = Duration::from_nanos(*after_ns).as_secs_f64();
+        write!(
+            f,
+            "packets of box {name} are missing from {after:.3} s after the start on: {message}"
+        )
+    }
+}
+
 impl Part {
     fn comment(&self) -> String {
         let Self { name, clock_error_ns, lost } = self;
         let mut text =
             format!("times of box {name}: within {clock_error_ns} ns of the group's clock");
-        if let Some(Lost { after_ns, message, .. }) = lost {
-            let after = Duration::from_nanos(*after_ns);
-            text += &format!(
-                "; packets of box {name} are missing from {:.3} s after the start on: {message}",
-                after.as_secs_f64()
-            );
+        if let Some(lost) = lost {
+            text += &format!("; {lost}");
         }
         text
     }

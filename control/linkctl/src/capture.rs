@@ -20,7 +20,6 @@ use serde::Serialize;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub const EXAMPLES: &str = "\
@@ -144,13 +143,8 @@ impl Summary<'_> {
         if self.lost.is_empty() {
             return Ok(());
         }
-        let lost = self.lost.iter().map(|Lost { name, after_ns, message }| {
-            let after = Duration::from_nanos(*after_ns).as_secs_f64();
-            format!(
-                "packets of box {name} are missing from {after:.3} s after the start on: {message}"
-            )
-        });
-        let message = lost.collect::<Vec<_>>().join("; ");
+        let lost: Vec<_> = self.lost.iter().map(ToString::to_string).collect();
+        let message = lost.join("; ");
         Err(Failure::failed("incomplete", message))
     }
 }
