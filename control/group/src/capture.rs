@@ -48,7 +48,7 @@ struct Next {
     chunk: Result<Option<pb::CaptureChunk>, String>,
 }
 
-/// The parts of a capture, and what was sent of it.
+/// State of a running capture.
 struct Merge {
     parts: Vec<Part>,
     /// The start of all, for the first chunk.

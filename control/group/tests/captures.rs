@@ -35,7 +35,7 @@ fn chunk(now_ns: u64, missed: u64, times_ns: &[u64]) -> pb::CaptureChunk {
     }
 }
 
-/// A box's chunks: two of them, whose times are on the clock of all fakes.
+/// The two chunks of a box. All simulated boxes have the same clock.
 fn chunks(skew_ns: i64, start_ns: u64, chunks: &[(u64, &[u64])]) -> Vec<pb::CaptureChunk> {
     let own = |ns: u64| ns.saturating_add_signed(skew_ns);
     let of = |(missed, (now, times)): (u64, &(u64, &[u64]))| {
@@ -114,7 +114,7 @@ async fn capture_has_the_packets_of_all_boxes_on_one_clock() {
     // Missed copies are those of the chunk's box.
     let missed = |b| all.iter().filter(move |it| it.box_index == b && !it.missed.is_empty());
     assert_eq!(missed(0).map(|it| it.missed[0].copies).collect::<Vec<_>>(), [1, 2]);
-    // A chunk's time is that which all boxes have reached.
+    // The time of a chunk is the least that any box has reached.
     let (mut reached, mut last) = ([start.time_ns - 50 * MS, start.time_ns], 0);
     let own = |b: u32| if b == 0 { [100, 900] } else { [300, 800] };
     let mut seen = [0, 0];

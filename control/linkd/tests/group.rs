@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! linkd-group and its boxes over TLS: two linkd with `--member`, each with an authority of its own.
+//! linkd-group and its boxes over TLS: two linkd with `--member`, each with its own certificate authority.
 
 use crate::common::pki::{Ask, Authority, Pair};
 use crate::member::Member;
@@ -91,7 +91,7 @@ impl Bed {
         Self { _directory: directory, members, files, group }
     }
 
-    /// Waits until a box is so, and returns what the group says of it.
+    /// Waits until a box satisfies a condition, and returns its state.
     async fn until(&self, place: usize, is: impl Fn(&dp::Box) -> bool) -> dp::Box {
         let mut last = Vec::new();
         let wait = async {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies of clients' frames at the switch's port for them.
 //!
-//! What is asked for names clients. The switch has their numbers, which change with the dataplane and the
-//! box, so they are compared at each look. A client that moved has a number at each box that still has
-//! frames of it, and its frames from there are copied as well.
+//! A request names clients. The switch has their numbers, which change with the dataplane and the box, so
+//! both are compared at each look. A client that moved has a number at each box that still has frames of
+//! it, and its frames from there are copied as well.
 
 use super::{Current, Switches, locked, none_there, status_of, ways};
 use ::switch::{Mirror, Point, Switch};
 use proto::linkemu::v1 as pb;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is copied, and what is known of the clients.
+/// The requested copies, and the clients of the last look.
 #[derive(Debug, Default)]
 pub(super) struct Mirrored {
     pub asked: pb::Mirror,
@@ -38,7 +38,7 @@ impl Mirrored {
         self.have_matches = super::clients::have_matches(said);
     }
 
-    /// The first client that there is not.
+    /// The first requested client that does not exist.
     fn unknown<'a>(&self, asked: &'a pb::Mirror) -> Option<&'a String> {
         let known = |name: &String| {
             self.named.contains(name) || self.numbers.get(name).is_some_and(|all| !all.is_empty())
@@ -46,7 +46,7 @@ impl Mirrored {
         asked.clients.iter().find(|name| !known(name))
     }
 
-    /// The switch's entries for what is asked for.
+    /// Entries of the switch for the requested copies.
     fn entries(&self) -> BTreeSet<Mirror> {
         let pb::Mirror { clients, all, .. } = &self.asked;
         let points: &[Point] = match self.asked.at() {
@@ -117,8 +117,8 @@ impl Current {
         )))
     }
 
-    /// Has the frames of the same clients copied under their numbers of now. The rest is done at the next
-    /// look.
+    /// Gives the switch the current numbers of the clients whose frames it copies. After an error the next
+    /// look repeats it.
     pub(super) async fn renumber_copies(&self, session: &Switch) {
         let _one_at_a_time = self.moving.lock().await;
         let due = locked(&self.mirror).entries();

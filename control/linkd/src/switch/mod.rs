@@ -66,7 +66,7 @@ struct Current {
     account: Mutex<Books>,
     gates: Mutex<Gates>,
     mirror: Mutex<Mirrored>,
-    /// Held while gates are moved, or what is copied changes.
+    /// Held while gates or copies are changed.
     moving: tokio::sync::Mutex<()>,
 }
 
