@@ -41,18 +41,21 @@ use crate::stand::{Bench, Stand};
 /// Spacing of the frames: 200,000 a second.
 const INTERVAL: u64 = 5_000;
 const DELAY_MS: u64 = 1;
-/// One turn of either; 400 frames. Short enough to fit between two ticks of the kernel's clock.
-const WINDOW: Duration = Duration::from_millis(2);
+/// One turn of either; 200 frames. Short enough to fit between two ticks of the kernel's clock.
+const WINDOW: Duration = Duration::from_millis(1);
 /// After the other's turn, until frames that arrived meanwhile are sent; again if the core was taken
 /// away, but not for ever.
 const LEAD_IN: Duration = Duration::from_millis(3);
 const LEAD_INS: usize = 10;
-/// Before a window; its preparations take a part of a millisecond.
-const SETTLED_IN: Duration = Duration::from_micros(500);
+/// Before a window, longer than the delay: frames that arrived during its preparations, which take a part of
+/// a millisecond, all at once, have left by then.
+const SETTLED_IN: Duration = Duration::from_micros(1_200);
+const _: () =
+    assert!(SETTLED_IN.as_micros() > 1_000 * DELAY_MS as u128, "a window of other frames");
 /// Windows that count and make a group: 100 frames are beyond 99 % of them.
-const ENOUGH: usize = 25;
+const ENOUGH: usize = 50;
 /// Windows that are tried for a group.
-const TRIED: usize = 100;
+const TRIED: usize = 200;
 /// A bare loop that is later than this at 99 % has no dedicated core, whatever the kernel reports.
 const QUIET: u64 = 1_000;
 /// Lateness above this counts as this.
@@ -286,7 +289,6 @@ impl Emulated {
 
     fn window(&mut self, late: &mut Histogram<u64>) {
         self.late.borrow_mut().reset();
-        // Frames that arrived during the preparations of the window are sent then.
         self.run(SETTLED_IN);
         self.recording.set(true);
         self.run(WINDOW);
