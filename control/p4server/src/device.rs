@@ -49,6 +49,8 @@ struct Controller {
 pub struct Faults {
     /// Calls do not return.
     pub hangs: bool,
+    /// Reads do not return.
+    pub reads_hang: bool,
     /// Calls fail as if there was no server.
     pub is_down: bool,
     /// Changes of this table are refused.
@@ -106,6 +108,7 @@ impl<T: Target> Device<T> {
             connections: 0,
             faults: Faults {
                 hangs: false,
+                reads_hang: false,
                 is_down: false,
                 refuses: None,
                 denies: false,
@@ -409,17 +412,21 @@ impl<T: Target> Device<T> {
     pub(crate) fn read(&mut self, request: &p4::ReadRequest) -> Result<Vec<p4::Entity>, Status> {
         let info = self.program()?.clone();
         let mut answer = Vec::new();
-        for entity in request.entities.iter().filter_map(|entity| entity.entity.as_ref()) {
-            self.read_one(&info, entity, &mut answer)?;
+        let asked: Vec<_> = request.entities.iter().filter_map(|it| it.entity.as_ref()).collect();
+        for run in asked.chunk_by(|one, next| is_next_cell(one, next)) {
+            let Some(first) = run.first() else { continue };
+            self.read_run(&info, first, run.len() as u64, &mut answer)?;
         }
         self.spoil(&mut answer);
         Ok(answer.into_iter().map(|kind| p4::Entity { entity: Some(kind) }).collect())
     }
 
-    fn read_one(
+    /// Reads `asked`, and as cells of a counter the following ones, `run` in all, at once.
+    fn read_run(
         &mut self,
         info: &P4Info,
         asked: &Kind,
+        run: u64,
         answer: &mut Vec<Kind>,
     ) -> Result<(), Status> {
         match asked {
@@ -436,9 +443,8 @@ impl<T: Target> Device<T> {
             Kind::CounterEntry(asked) => {
                 let name = self.counter(asked.counter_id)?;
                 let size = info.counter(&name).map_err(|e| invalid(&e))?.size;
-                let index = asked.index.map(|asked| u64::try_from(asked.index).unwrap_or(u64::MAX));
-                let cells = match index {
-                    Some(index) if index < size => index..index + 1,
+                let cells = match asked.index.as_ref().map(|first| u64::try_from(first.index)) {
+                    Some(Ok(first)) if run <= size && first <= size - run => first..first + run,
                     Some(_) => return Err(Status::out_of_range("no such cell")),
                     None => 0..size,
                 };
@@ -505,6 +511,13 @@ impl<T: Target> Device<T> {
     }
 }
 
+/// Whether `next` is the cell of a counter after the cell `one`.
+fn is_next_cell(one: &Kind, next: &Kind) -> bool {
+    let (Kind::CounterEntry(one), Kind::CounterEntry(next)) = (one, next) else { return false };
+    let (Some(cell), Some(following)) = (&one.index, &next.index) else { return false };
+    one.counter_id == next.counter_id && cell.index.checked_add(1) == Some(following.index)
+}
+
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -537,6 +550,8 @@ mod tests {
     struct Stubborn {
         refuses: bool,
         applied: usize,
+        /// Cells that were read, by the request for them.
+        read: Vec<Range<u64>>,
     }
 
     impl Target for Stubborn {
@@ -553,7 +568,8 @@ mod tests {
         }
 
         fn counts(&mut self, _: &str, cells: Range<u64>) -> Result<Vec<Count>, Status> {
-            Ok(cells.map(|_| Count::default()).collect())
+            self.read.push(cells.clone());
+            Ok(cells.map(|cell| Count { packets: cell, bytes: 0 }).collect())
         }
     }
 
@@ -578,8 +594,8 @@ mod tests {
         Kind::PacketReplicationEngineEntry(p4::PacketReplicationEngineEntry { r#type })
     }
 
-    #[test]
-    fn batch_that_the_target_refuses_changes_nothing() {
+    /// A device with a program and a primary.
+    fn ready() -> Device<Stubborn> {
         let mut device = Device::new(1, Stubborn::default());
         let (sender, _answers) = mpsc::channel(WAITING);
         let join = p4::MasterArbitrationUpdate { election_id: PRIMARY, ..Default::default() };
@@ -594,6 +610,51 @@ mod tests {
             ..Default::default()
         };
         device.push(request).unwrap();
+        device
+    }
+
+    #[test]
+    fn cells_are_read_in_runs_and_answered_in_the_order_asked() {
+        let mut device = ready();
+        let info = P4Info::decode(p4src::BMV2_P4INFO).unwrap();
+        let [transit, lateness] =
+            ["linkemu.transit", "linkemu.lateness"].map(|name| info.counter(name).unwrap().clone());
+        let cell = |counter_id: u32, index: u64| p4::CounterEntry {
+            counter_id,
+            index: Some(p4::Index { index: signed(index) }),
+            data: None,
+        };
+        let read = |device: &mut Device<Stubborn>, asked: &[p4::CounterEntry]| {
+            device.target.read.clear();
+            let entity = |it: &p4::CounterEntry| Kind::CounterEntry(*it);
+            let entities = asked.iter().map(|it| p4::Entity { entity: Some(entity(it)) });
+            let request = p4::ReadRequest { entities: entities.collect(), ..Default::default() };
+            device.read(&request)
+        };
+        let asked = [(&transit, 3), (&transit, 4), (&lateness, 5), (&lateness, 5), (&lateness, 4)];
+        let asked = asked.map(|(counter, index)| cell(counter.id, index));
+        let answered = read(&mut device, &asked).unwrap().into_iter().map(|it| it.entity.unwrap());
+        let expected = asked.iter().map(|asked| {
+            let packet_count = asked.index.as_ref().unwrap().index;
+            let data = Some(p4::CounterData { packet_count, byte_count: 0 });
+            Kind::CounterEntry(p4::CounterEntry { data, ..*asked })
+        });
+        assert_eq!(answered.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        assert_eq!(device.target.read, [3..5, 5..6, 5..6, 4..5]);
+        // A run that leaves the counter is refused as a whole, as its last cell alone is.
+        let beyond = [transit.size - 1, transit.size].map(|index| cell(transit.id, index));
+        assert_eq!(read(&mut device, &beyond).unwrap_err().code(), Code::OutOfRange);
+        let largest = [i64::MAX, i64::MIN].map(|index| p4::CounterEntry {
+            index: Some(p4::Index { index }),
+            ..cell(transit.id, 0)
+        });
+        assert_eq!(read(&mut device, &largest).unwrap_err().code(), Code::OutOfRange);
+        assert!(device.target.read.is_empty());
+    }
+
+    #[test]
+    fn batch_that_the_target_refuses_changes_nothing() {
+        let mut device = ready();
         let info = P4Info::decode(p4src::BMV2_P4INFO).unwrap();
         let known = |port: u32, mac: u32| {
             let entry = Entry::new("linkemu.sources").exact("port", port).exact("mac", mac);
