@@ -120,6 +120,11 @@ impl Fake {
         self.device().faults.hangs = hang;
     }
 
+    /// Makes reads hang until `hang` is false again.
+    pub fn hang_reads(&self, hang: bool) {
+        self.device().faults.reads_hang = hang;
+    }
+
     /// Rejects changes of this table; `None`: of no table.
     pub fn refuse(&self, table: Option<&str>) {
         self.device().faults.refuses = table.map(Into::into);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The P4Runtime calls.
 
-use crate::device::{Device, WAITING, Wrong};
+use crate::device::{Faults, Device, WAITING, Wrong};
 use crate::encrypted::{self, Keys};
 use crate::target::Target;
 use p4::p4_runtime_server::{P4Runtime, P4RuntimeServer};
@@ -69,10 +69,14 @@ impl<T: Target> Server<T> {
 
     /// Waits while the switch hangs.
     async fn speak(&self) -> MutexGuard<'_, Device<T>> {
+        self.speak_unless(|faults| faults.hangs).await
+    }
+
+    async fn speak_unless(&self, hangs: impl Fn(&Faults) -> bool) -> MutexGuard<'_, Device<T>> {
         loop {
             {
                 let device = self.device();
-                if !device.faults.hangs {
+                if !hangs(&device.faults) {
                     return device;
                 }
             }
@@ -110,7 +114,7 @@ impl<T: Target> P4Runtime for Server<T> {
     ) -> Result<Response<Self::ReadStream>, Status> {
         let request = request.into_inner();
         let (entities, endless) = {
-            let mut device = self.speak().await;
+            let mut device = self.speak_unless(|faults| faults.hangs || faults.reads_hang).await;
             let device = device.at(request.device_id)?;
             (device.read(&request)?, device.faults.answers == Some(Wrong::Endless))
         };

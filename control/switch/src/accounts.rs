@@ -54,7 +54,7 @@ struct Account {
     transit: BinCells,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Accounts {
     clients: BTreeMap<u16, [Account; 2]>,
     ports: BTreeMap<u16, [Cell; DROP_CELLS as usize]>,
@@ -113,6 +113,12 @@ impl Accounts {
         }
     }
 
+    /// Takes a later reading of a copy. Clients that are known since then remain.
+    pub fn replace(&mut self, read: Self) {
+        let before = std::mem::replace(self, read);
+        self.know(before.clients.into_keys());
+    }
+
     /// Starts a new base: the switch counts from zero again.
     pub fn restart(&mut self) {
         let clients = self.clients.values_mut().flatten();
@@ -132,7 +138,7 @@ impl Accounts {
     /// read.
     ///
     /// # Errors
-    /// If the switch does not answer.
+    /// If the switch does not answer; then only some have been read.
     pub async fn read(&mut self, session: &Session) -> Result<(), Error> {
         let all = self.places();
         let info = session.info();

@@ -20,8 +20,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
+mod reading;
 mod requests;
 mod restore;
+
+use reading::Readings;
 
 /// Hosts that are learned within this time are written together, because a write compares whole tables.
 const LEARN: Duration = Duration::from_millis(20);
@@ -254,7 +257,9 @@ impl Task {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         tick.reset();
         let mut retried = Instant::now();
+        let mut readings = Readings::default();
         loop {
+            readings.begin(session, self.desired.instance, &self.accounts);
             let shared = Arc::clone(&self.shared);
             let done = tokio::select! {
                 event = stream.next() => match event {
@@ -262,10 +267,11 @@ impl Task {
                     Err(error) => Err(End::Lost(error)),
                 },
                 request = self.requests.recv() => match request {
-                    Some(request) => self.answer(session, request).await,
+                    Some(request) => self.answer(session, &mut readings, request).await,
                     None => Err(End::Closed),
                 },
                 () = shared.changed() => self.take(session).await,
+                read = readings.end() => self.publish_counts(read),
                 () = due(self.learned.map(|since| since + LEARN)) => {
                     self.learned = None;
                     self.write(session, &[names::HOSTS, names::SOURCES]).await

@@ -262,6 +262,59 @@ async fn restarted_switch_is_restored_and_keeps_counts() {
 }
 
 #[tokio::test]
+async fn requests_are_served_while_counters_are_read() {
+    let (fake, switch, _told) = rig().await;
+    offload(&switch).await;
+    counted(&switch, &[client(3)]).await;
+    fake.hang_reads(true);
+    let counts = async {
+        let counts = switch.counts().await;
+        (counts, fake.entries("linkemu.gates").len())
+    };
+    let others = async {
+        // The reading has begun.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        switch.set_gate(Some(3), Some(Return), true).await.unwrap();
+        switch.set_clients(INSTANCE, RULES, vec![client(3), client(4)]);
+        switch.written().await.unwrap();
+        fake.count("linkemu.fates", 4 << 4, Count { packets: 1, bytes: 60 });
+        fake.hang_reads(false);
+    };
+    let ((counts, gates), ()) = tokio::join!(counts, others);
+    assert_eq!(gates, 1, "the gate was closed before the reading ended");
+    assert!(counts.ready);
+    // Known since then, and counted from the next reading on.
+    assert_eq!(counts.clients[&4][Forward].received.packets, 0);
+    let next = switch.counts().await;
+    assert!(next.ready);
+    assert_eq!(next.clients[&4][Forward].received.packets, 1);
+}
+
+#[tokio::test]
+async fn reading_for_another_dataplane_counts_for_nothing() {
+    let (fake, switch, _told) = rig().await;
+    offload(&switch).await;
+    counted(&switch, &[client(3)]).await;
+    fake.count("linkemu.fates", 3 << 4, Count { packets: 9, bytes: 540 });
+    assert_eq!(switch.counts().await.clients[&3][Forward].received.packets, 9);
+    fake.hang_reads(true);
+    let another = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let offload = switch.offload(INSTANCE + 1, RULES, Loss::Independent(7), GE);
+        let release = async {
+            // Until the new dataplane's clearing waits for its own reads.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            fake.hang_reads(false);
+        };
+        tokio::join!(offload, release);
+    };
+    let (counts, ()) = tokio::join!(switch.counts(), another);
+    assert!(!counts.ready);
+    assert_eq!(counts.instance, INSTANCE + 1);
+    assert!(counts.clients.get(&3).is_none_or(|client| client[Forward].received.packets == 0));
+}
+
+#[tokio::test]
 async fn frames_of_all_ports_are_counted() {
     let (fake, switch, _told) = rig().await;
     let one = Count { packets: 1, bytes: 60 };

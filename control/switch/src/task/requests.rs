@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Serves the requests of the handles while the switch is ready.
 
+use super::reading::Readings;
 use super::{End, Task, epoch};
 use crate::accounts::{self, Accounts};
 use crate::model::{Client, DEFAULT, Error, Loss, Offload, Phase};
@@ -11,13 +12,17 @@ use p4runtime::Session;
 use std::time::Instant;
 
 impl Task {
-    pub(super) async fn answer(&mut self, session: &Session, request: Request) -> Result<(), End> {
+    pub(super) async fn answer(
+        &mut self,
+        session: &Session,
+        readings: &mut Readings,
+        request: Request,
+    ) -> Result<(), End> {
         match request {
             // The caller has timed out.
             Request::Offload { reply, .. } if reply.is_closed() => Ok(()),
             Request::Gate { reply, .. } if reply.is_closed() => Ok(()),
             Request::Mirrors { reply, .. } if reply.is_closed() => Ok(()),
-            Request::Counts { reply } if reply.is_closed() => Ok(()),
             Request::Written { reply } => {
                 self.take(session).await?;
                 let wrong = self.standing.wrong();
@@ -69,13 +74,8 @@ impl Task {
                 Ok(())
             }
             Request::Counts { reply } => {
-                let read = self.accounts.read(session).await;
-                let tick = self.config.target.tick();
-                let ready = read.is_ok() && self.knows_clients;
-                let counts = self.accounts.counts(self.desired.instance, tick, ready);
-                self.shared.set_counts(counts);
-                let _gone = reply.send(());
-                read.map_err(End::from)
+                readings.ask(reply);
+                Ok(())
             }
         }
     }
