@@ -110,12 +110,26 @@ test("log_is_chosen_by_keys_or_dropped_and_a_job_fails_with_its_reason_or_is_can
   await page.locator("#log").press("Enter");
   await (await chooser).setFiles(join(REPOSITORY, "control/fit/baselines/viasat2.toml"));
   await page.waitForSelector('.drop [role=status]:has-text("viasat2.toml")');
-  await page.getByRole("button", { name: "Fit a profile" }).click();
-  await page.waitForSelector("[data-progress]");
-  await page.getByRole("button", { name: "Cancel", exact: true }).click();
-  await page.waitForSelector('[data-ended="cancelled"]');
+  const cancelled = async (): Promise<void> => {
+    await page.getByRole("button", { name: "Cancel", exact: true }).click();
+    await page.waitForSelector('[data-ended="cancelled"]');
+    await until("the job is cancelled", async () => (await last()).state === "JOB_STATE_CANCELLED");
+  };
   const last = async (): Promise<{ name: string; state: string; message?: string }> => (await api("Jobs/ListJobs")).jobs.at(-1);
-  await until("the job is cancelled", async () => (await last()).state === "JOB_STATE_CANCELLED");
+  // While the log is sent: the page never gets an answer.
+  await page.route("**/UploadJobInput", () => undefined);
+  await page.getByRole("button", { name: "Fit a profile" }).click();
+  await page.waitForSelector('[data-progress] [role=status]:has-text("Sending the log")');
+  await until("there is a job", async () => (await last())?.state === "JOB_STATE_WAITING_FOR_INPUT");
+  await cancelled();
+  await page.unroute("**/UploadJobInput");
+  // While it runs, and it takes longer than the click.
+  const log = join(directory, "long.log");
+  pingLog(log, 60_000);
+  await page.locator("#log").setInputFiles(log);
+  await page.getByRole("button", { name: "Fit a profile" }).click();
+  await page.waitForSelector('[data-progress] [role=status]:has-text("running")');
+  await cancelled();
 
   const files = await page.evaluateHandle(() => {
     const transfer = new DataTransfer();

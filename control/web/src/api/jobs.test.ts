@@ -29,6 +29,7 @@ function linkd(refused?: number) {
         },
         getJob: () => ({ ...job(JobState.DONE), result: { case: "fit", value: { losses: "none" } } as const }),
         deleteJob: () => (calls.push("delete"), {}),
+        cancelJob: () => (calls.push("cancel"), job(JobState.CANCELLED)),
       });
     }),
   );
@@ -56,5 +57,16 @@ describe("jobs", () => {
     const run = runJob({ job: { case: "fit", value: {} } }, files, new AbortController().signal, () => undefined, () => undefined);
     await expect(run).rejects.toThrow("too long");
     expect(calls).toEqual([`1 0 ${MIB}`, `1 ${MIB} ${MIB}`, "delete"]);
+  });
+
+  it("job_that_is_aborted_while_its_log_is_sent_is_cancelled", async () => {
+    const calls = linkd();
+    const stop = new AbortController();
+    const states: JobState[] = [];
+    const run = runJob({ job: { case: "fit", value: {} } }, files, stop.signal, () => stop.abort(), ({ state }) => states.push(state));
+    await expect(run).rejects.toThrow("abort");
+    expect(calls.at(-1)).toBe("cancel");
+    expect(calls).not.toContain("start");
+    expect(states).toEqual([JobState.WAITING_FOR_INPUT, JobState.CANCELLED]);
   });
 });

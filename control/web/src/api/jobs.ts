@@ -32,7 +32,7 @@ export async function follow(name: string, signal: AbortSignal, onChange: (job: 
   return job;
 }
 
-/** Creates a job, sends its files, starts it, and follows it. One whose files cannot be sent is deleted. */
+/** Creates a job, sends its files, starts it, and follows it. One whose files cannot be sent is deleted; aborted before it is started, it is cancelled. */
 export async function runJob(
   request: MessageInitShape<typeof CreateJobRequestSchema>,
   files: readonly JobFile[],
@@ -50,8 +50,9 @@ export async function runJob(
     }
     onChange(await api.jobs.startJob({ name: job.name }, { signal }));
   } catch (error) {
+    const { name } = job;
     // It would expire by itself.
-    await api.jobs.deleteJob({ name: job.name }).catch(() => undefined);
+    await (signal.aborted ? api.jobs.cancelJob({ name }).then(onChange) : api.jobs.deleteJob({ name })).catch(() => undefined);
     throw error;
   }
   return follow(job.name, signal, onChange);
