@@ -24,7 +24,6 @@ struct Scale {
     moved: usize,
 }
 
-/// linkd reads 80 counters of a client each second, and a move waits for that.
 const SHORT: Scale = Scale { clients: 200, moved: 40 };
 const LONG: Scale = Scale { clients: 1_000, moved: 200 };
 
