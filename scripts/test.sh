@@ -67,10 +67,8 @@ unit_tests() {
     return $code
 }
 # Figures are of the release build; the profile is that of its part that a packet passes.
-budget_tests() {
-    "${CARGO:-cargo}" test --profile budget -p perf --test budget -- "$@"
-}
-export -f cargo_test unit_tests budget_tests
+counted=("${CARGO:-cargo}" test --profile budget -p perf --test budget)
+export -f cargo_test unit_tests
 
 # The command of suite $1, as the array `run`. The long form of a suite on the whole system includes
 # its short form.
@@ -78,7 +76,7 @@ command_of() {
     case "$1" in
     unit) run=(unit_tests ${long:+--ignored} "${given[@]}") ;;
     nohuge) run=(cargo_test --test nohuge --test cleanup -- ${long:+--ignored} "${given[@]}") ;;
-    budget) run=(budget_tests "${given[@]}") ;;
+    budget) run=("${counted[@]}" -- "${given[@]}") ;;
     web) run=(control/web/check.sh ${long:+--long} "${given[@]}") ;;
     python) run=(control/python/check.sh -v ${long:+-m soak} "${given[@]}") ;;
     *) run=(cargo_test --test "$1" -- ${long:+--include-ignored} "${given[@]}") ;;
@@ -130,16 +128,36 @@ row() {
     printf '%-8s %-7s %6s %6s %6s %7s %6s s\n' "$@"
 }
 
+# What runs in the background: process ids by name. The output is in build/test/NAME.log.
+declare -A running=()
+
+launch() {
+    local name=$1
+    shift
+    # A process group, so that what is over its limit ends with all of its processes.
+    timeout --kill-after=30 "$LIMIT" "$@" >"$out/$name.log" 2>&1 </dev/null &
+    running[$name]=$!
+}
+
+await() {
+    wait "${running[$1]}"
+    local code=$?
+    unset "running[$1]"
+    return "$code"
+}
+
+# Ends a step in the background. Shows its output if it failed.
+finish() {
+    await "$1" || { cat "$out/$1.log"; false; }
+}
+
 run_suite() {
     local suite=$1 log=$out/$1.log begin=$SECONDS outcome=passed code
     local passed failed void skipped
     command_of "$suite"
-    : >"$log"
-    # A process group, so that a suite over its limit ends with all of its processes.
-    timeout --kill-after=30 "$LIMIT" bash -c '"$@"' test "${run[@]}" >"$log" 2>&1 </dev/null &
-    pid=$!
-    follow "$suite" "$pid"
-    wait "$pid"
+    launch "$suite" bash -c '"$@"' test "${run[@]}"
+    follow "$suite" "${running[$suite]}"
+    await "$suite"
     code=$?
     passed=$(count "$log" passed)
     failed=$(count "$log" '(failed|errors?)')
@@ -180,21 +198,20 @@ for suite in "${suites[@]}"; do
     [[ ! -f scripts/setup/$part.sh ]] || parts+=("$part")
 done
 
-trap '[[ -z ${pid-} ]] || kill "$pid" 2>/dev/null; exit 130' INT TERM
+trap 'for it in "${running[@]}"; do kill "$it" 2>/dev/null; done' EXIT
+trap 'exit 130' INT TERM
 row suite outcome passed failed void skipped time
 step set-up scripts/setup.sh node
 # linkd embeds it.
 step page scripts/web.sh
 # Tools are mostly downloaded, so cargo compiles meanwhile.
-setup_log=$out/set-up.log
-scripts/setup.sh ${parts+"${parts[@]}"} >"$setup_log" 2>&1 &
-pid=$!
+launch set-up scripts/setup.sh ${parts+"${parts[@]}"}
+# Near its end, the build of the tests compiles one crate at a time: this one uses the other core.
+[[ " ${suites[*]} " != *" budget "* ]] || launch counted "${counted[@]}" --no-run
 [[ ${suites[*]} == budget ]] || step build scripts/cargo.sh test --workspace --no-run
-[[ " ${suites[*]} " != *" budget "* ]] ||
-    step counted scripts/cargo.sh test --profile budget -p perf --test budget --no-run
-step parts eval 'wait "$pid" || { cat "$setup_log"; false; }'
-pid=
-cat "$setup_log"
+[[ " ${suites[*]} " != *" budget "* ]] || step counted finish counted
+step parts finish set-up
+cat "$out/set-up.log"
 for suite in "${suites[@]}"; do
     run_suite "$suite"
 done
