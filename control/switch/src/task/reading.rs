@@ -64,18 +64,13 @@ impl Task {
     /// Publishes a reading. One that began before another dataplane was there counts for nothing.
     pub(super) fn publish_counts(&mut self, read: Read) -> Result<(), End> {
         let Read { instance, accounts, callers } = read;
-        let mut is_ready = self.knows_clients && instance == self.desired.instance;
-        let done = match accounts {
-            Ok(accounts) if instance == self.desired.instance => {
+        let is_current = instance == self.desired.instance;
+        let done = accounts.map_err(End::from).map(|accounts| {
+            if is_current {
                 self.accounts.replace(accounts);
-                Ok(())
             }
-            Ok(_) => Ok(()),
-            Err(error) => {
-                is_ready = false;
-                Err(End::from(error))
-            }
-        };
+        });
+        let is_ready = done.is_ok() && is_current && self.knows_clients;
         let tick = self.config.target.tick();
         let counts = self.accounts.counts(self.desired.instance, tick, is_ready);
         self.shared.set_counts(counts);
