@@ -50,7 +50,7 @@ impl Readings {
         }
     }
 
-    /// Waits for the end of the current reading; without one, never returns. Without loss if it is dropped.
+    /// Waits for the end of the current reading; without one, never returns. Cancel safe.
     pub(super) async fn end(&mut self) -> Read {
         let Some(current) = &mut self.current else { return std::future::pending().await };
         let accounts = current.accounts.as_mut().await;
