@@ -13,8 +13,8 @@ use tonic::Status;
 use crate::program::Program;
 use crate::worker::{self, Request};
 
-/// Cells that are read at a time: frames wait for some 100 µs.
-const CELLS: u32 = 1024;
+/// Cells that are read at a time: frames wait for some 25 µs.
+const CELLS: u32 = 256;
 
 /// The worker, seen from the P4Runtime server.
 #[derive(Debug)]
