@@ -51,7 +51,12 @@ struct Line {
 impl PacketIo for Line {
     type Buffer = Vec<u8>;
 
-    fn receive(&mut self, clock: &mut impl Clock, arrivals: &mut impl Arrivals<Vec<u8>>) -> usize {
+    fn receive(
+        &mut self,
+        clock: &mut impl Clock,
+        arrivals: &mut impl Arrivals<Vec<u8>>,
+        _: usize,
+    ) -> usize {
         let Some(frame) = self.queue.lock().unwrap().pop_front() else { return 0 };
         arrivals.burst(Reception::new(clock.now(), Direction::Forward), &mut [Some(frame)]);
         1

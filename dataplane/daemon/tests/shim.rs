@@ -84,8 +84,8 @@ fn wrap(direction: Direction, client: u16, epoch: u16, inner: &[u8]) -> Vec<u8> 
 struct Filled(Option<RxQueue>);
 
 impl Source for Filled {
-    fn burst(&mut self, into: &mut MbufBurst) -> usize {
-        self.0.burst(into)
+    fn burst(&mut self, into: &mut MbufBurst, most: usize) -> usize {
+        self.0.burst(into, most)
     }
 }
 

@@ -56,12 +56,16 @@ impl RxQueue {
     /// their number. Vector drivers ignore calls for fewer than four: leave room.
     #[inline]
     pub fn burst(&mut self, out: &mut MbufBurst) -> usize {
+        self.burst_of(out, RX_BURST)
+    }
+
+    /// As [`RxQueue::burst`], of up to `most` packets, from 4 to [`RX_BURST`].
+    #[inline]
+    pub fn burst_of(&mut self, out: &mut MbufBurst, most: usize) -> usize {
         let (port, queue) = (self.port, self.queue);
         // SAFETY: the device is started and this is the queue's only handle; the driver writes as
         // many owned mbufs as it returns, at most `room`.
-        unsafe {
-            out.fill(RX_BURST, |slots, room| dpdk_sys::lke_rx_burst(port, queue, slots, room))
-        }
+        unsafe { out.fill(most, |slots, room| dpdk_sys::lke_rx_burst(port, queue, slots, room)) }
     }
 
     /// Discards the frames that wait in the queue, at most as many as it holds, and leaves them out of

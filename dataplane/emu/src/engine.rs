@@ -53,7 +53,7 @@ const LOOKS: usize = 512;
 const SERVED: u32 = 1024;
 /// Changes that pipes take in a turn: those with arriving frames, however many, then those with frames
 /// that are due, then others.
-const SETTLED: u32 = 40;
+const SETTLED: u32 = 12;
 /// Cache lines of a slot, from the first one on, that an arrival touches
 const ARRIVAL_LINES: usize = (offset_of!(Slot, pipe) + SERVICE) / LINE;
 /// and with those that the service of the queue touches as well.

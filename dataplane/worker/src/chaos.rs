@@ -81,12 +81,13 @@ impl<I: PacketIo> PacketIo for ChaosIo<I> {
         &mut self,
         clock: &mut impl Clock,
         arrivals: &mut impl Arrivals<Self::Buffer>,
+        most: usize,
     ) -> usize {
         self.now = clock.now();
         if self.faults.dry.contains(&self.now) || self.stream.chance(self.faults.starve) {
             return 0;
         }
-        self.inner.receive(clock, arrivals)
+        self.inner.receive(clock, arrivals, most)
     }
 
     fn transmit(&mut self, departure: Departure<'_, Self::Buffer>) -> bool {

@@ -31,7 +31,7 @@ use crate::io::{Arrivals, EgressCounters, PacketIo, Reception};
 
 /// Frames that wait between one worker and another at most.
 pub const DEPTH: usize = 1024;
-/// Frames that a turn takes from each ring.
+/// Frames that a turn takes from each ring, of which it takes twice as many as of a port.
 const BURST: usize = 64;
 /// A ring cannot wake its owner: it sleeps no longer than this.
 const BLIND_SLEEP: Duration = Duration::from_micros(50);
@@ -234,11 +234,11 @@ impl<I: PacketIo> Distributed<I> {
     }
 
     /// Takes frames that other workers have received for this one.
-    fn take_passed(&mut self, arrivals: &mut impl Arrivals<I::Buffer>) -> usize {
+    fn take_passed(&mut self, arrivals: &mut impl Arrivals<I::Buffer>, most: usize) -> usize {
         let mut taken = 0;
         let run = &mut self.run;
         for ring in &mut self.from {
-            let n = ring.slots().min(BURST);
+            let n = ring.slots().min(BURST).min(2 * most);
             let Ok(chunk) = ring.read_chunk(n) else { continue };
             taken += n;
             if !self.lends {
@@ -277,11 +277,12 @@ impl<I: PacketIo> PacketIo for Distributed<I> {
         &mut self,
         clock: &mut impl Clock,
         arrivals: &mut impl Arrivals<I::Buffer>,
+        most: usize,
     ) -> usize {
         // Frames that were passed on are older than those of the ports.
-        let passed = self.take_passed(arrivals);
+        let passed = self.take_passed(arrivals, most);
         let mut sorted = Sorted { mine: arrivals, ways: &mut self.ways };
-        passed + self.inner.receive(clock, &mut sorted)
+        passed + self.inner.receive(clock, &mut sorted, most)
     }
 
     fn transmit(&mut self, departure: Departure<'_, I::Buffer>) -> bool {

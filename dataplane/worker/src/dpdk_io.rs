@@ -113,8 +113,8 @@ impl Buffers {
 
 /// A source of received frames.
 pub trait Source {
-    /// Appends up to a burst of frames to `into`; returns how many.
-    fn burst(&mut self, into: &mut MbufBurst) -> usize;
+    /// Appends up to `most` frames, from 4 to a burst, to `into`; returns how many.
+    fn burst(&mut self, into: &mut MbufBurst, most: usize) -> usize;
 
     /// As [`PacketIo::discard`].
     fn discard(&mut self) {}
@@ -122,8 +122,8 @@ pub trait Source {
 
 impl Source for RxQueue {
     #[inline]
-    fn burst(&mut self, into: &mut MbufBurst) -> usize {
-        Self::burst(self, into)
+    fn burst(&mut self, into: &mut MbufBurst, most: usize) -> usize {
+        self.burst_of(into, most)
     }
 
     fn discard(&mut self) {
@@ -134,8 +134,8 @@ impl Source for RxQueue {
 /// A port that another worker polls brings nothing.
 impl<S: Source> Source for Option<S> {
     #[inline]
-    fn burst(&mut self, into: &mut MbufBurst) -> usize {
-        self.as_mut().map_or(0, |source| source.burst(into))
+    fn burst(&mut self, into: &mut MbufBurst, most: usize) -> usize {
+        self.as_mut().map_or(0, |source| source.burst(into, most))
     }
 
     fn discard(&mut self) {
@@ -219,10 +219,15 @@ impl<S: Source> PacketIo for DpdkIo<S> {
         self.ingress.0.iter_mut().for_each(Source::discard);
     }
 
-    fn receive(&mut self, clock: &mut impl Clock, arrivals: &mut impl Arrivals<Mbuf>) -> usize {
+    fn receive(
+        &mut self,
+        clock: &mut impl Clock,
+        arrivals: &mut impl Arrivals<Mbuf>,
+        most: usize,
+    ) -> usize {
         let mut n = 0;
         for direction in Direction::BOTH {
-            let came = self.ingress[direction].burst(&mut self.received);
+            let came = self.ingress[direction].burst(&mut self.received, most);
             if came == 0 {
                 continue;
             }

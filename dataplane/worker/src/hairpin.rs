@@ -182,8 +182,13 @@ impl<S: Source> PacketIo for HairpinIo<S> {
         self.port.rx.discard();
     }
 
-    fn receive(&mut self, clock: &mut impl Clock, arrivals: &mut impl Arrivals<Mbuf>) -> usize {
-        let n = self.port.rx.burst(&mut self.received);
+    fn receive(
+        &mut self,
+        clock: &mut impl Clock,
+        arrivals: &mut impl Arrivals<Mbuf>,
+        most: usize,
+    ) -> usize {
+        let n = self.port.rx.burst(&mut self.received, most);
         if n == 0 {
             return 0;
         }
@@ -287,10 +292,15 @@ impl<S: Source> PacketIo for PairIo<S> {
         }
     }
 
-    fn receive(&mut self, clock: &mut impl Clock, arrivals: &mut impl Arrivals<Mbuf>) -> usize {
+    fn receive(
+        &mut self,
+        clock: &mut impl Clock,
+        arrivals: &mut impl Arrivals<Mbuf>,
+        most: usize,
+    ) -> usize {
         match self {
-            Self::Two(io) => io.receive(clock, arrivals),
-            Self::Hairpin(io) => io.receive(clock, arrivals),
+            Self::Two(io) => io.receive(clock, arrivals, most),
+            Self::Hairpin(io) => io.receive(clock, arrivals, most),
         }
     }
 

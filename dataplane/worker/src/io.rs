@@ -112,7 +112,7 @@ pub trait PacketIo {
     /// the worker was ready, and would be passed as if they had just arrived.
     fn discard(&mut self) {}
 
-    /// Hands a burst of frames from each ingress port to `arrivals`, each with its
+    /// Hands up to `most` frames, from 4 to a burst, of each ingress port to `arrivals`, each with its
     /// direction and its time of arrival. Where the port does not know better that is read
     /// from `clock` once the burst is here: a time from before would make frames early if
     /// the thread was held up in between. Returns how many.
@@ -120,6 +120,7 @@ pub trait PacketIo {
         &mut self,
         clock: &mut impl Clock,
         arrivals: &mut impl Arrivals<Self::Buffer>,
+        most: usize,
     ) -> usize;
 
     /// Takes a frame to send, or refuses it with `false`; a refused one is offered

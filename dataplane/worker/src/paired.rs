@@ -132,11 +132,12 @@ impl<I: PacketIo> PacketIo for PairedIo<I> {
         &mut self,
         clock: &mut impl Clock,
         arrivals: &mut impl Arrivals<Self::Buffer>,
+        most: usize,
     ) -> usize {
         let Self { pairs, burst, .. } = self;
         let mut n = 0;
         for (pair, io) in (0..).zip(pairs) {
-            n += io.receive(clock, &mut Numbered { arrivals, pair, burst });
+            n += io.receive(clock, &mut Numbered { arrivals, pair, burst }, most);
         }
         n
     }

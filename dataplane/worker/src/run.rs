@@ -7,7 +7,8 @@
 //! that comes late still applies it as of that instant, before it looks at the
 //! ports. A turn receives one burst a port and releases [`BUDGET`] frames. Work that visits
 //! all clients, a change or a report, visits some per turn: a frame of a client
-//! that has not been visited yet meets the change nevertheless, as of its instant.
+//! that has not been visited yet meets the change nevertheless, as of its instant. So that such
+//! turns are short, they receive fewer frames.
 //! The longest time between two turns is in the report: a stall of the emulator shows
 //! nowhere else.
 
@@ -27,6 +28,10 @@ use crate::rest::{Rest, Wait};
 
 /// Most frames that are released in a turn.
 pub const BUDGET: usize = 256;
+/// Most frames that a turn receives from a port,
+const BURST: usize = dpdk::RX_BURST;
+/// and while some clients have yet to take a change, which each frame's client does before its fate is decided.
+const BURST_IN_CHANGE: usize = 8;
 /// Clients that a turn adds to a report, or visits.
 const CLIENTS: usize = 32;
 /// Time between visits to one client after another, if there are
@@ -213,7 +218,8 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
         self.write_reports(now);
         self.make_visits(now, CLIENTS);
         let Self { links, io, clock, .. } = self;
-        let received = io.receive(clock, links);
+        let burst = if self.settling.is_empty() { BURST } else { BURST_IN_CHANGE };
+        let received = io.receive(clock, links, burst);
         let released = links.release(now, BUDGET, &mut Out(io, clock));
         io.flush(now);
         let each = KEEP_UP_WITHIN.0 / links.clients().max(1) as u64;

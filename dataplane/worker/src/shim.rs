@@ -169,9 +169,10 @@ impl<I: PacketIo> PacketIo for ShimIo<I> {
         &mut self,
         clock: &mut impl Clock,
         arrivals: &mut impl Arrivals<Self::Buffer>,
+        most: usize,
     ) -> usize {
         let Self { inner, numbers, burst } = self;
-        inner.receive(clock, &mut Bare { arrivals, numbers: *numbers, burst })
+        inner.receive(clock, &mut Bare { arrivals, numbers: *numbers, burst }, most)
     }
 
     fn transmit(&mut self, departure: Departure<'_, Self::Buffer>) -> bool {

@@ -3,7 +3,8 @@
 //!
 //! The link gets each frame's own time of arrival, as a port with hardware
 //! timestamps would, but gets the frames in bursts: a burst is handed over when its
-//! last frame has arrived, or earlier when the clock has passed some of it.
+//! last frame has arrived, or earlier when the clock has passed some of it. It is handed over as a
+//! whole, however few a turn asks for: a later turn would take the rest as later arrivals.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -79,7 +80,12 @@ impl SimIo {
 impl PacketIo for SimIo {
     type Buffer = Vec<u8>;
 
-    fn receive(&mut self, clock: &mut impl Clock, arrivals: &mut impl Arrivals<Vec<u8>>) -> usize {
+    fn receive(
+        &mut self,
+        clock: &mut impl Clock,
+        arrivals: &mut impl Arrivals<Vec<u8>>,
+        _most: usize,
+    ) -> usize {
         let now = clock.now();
         self.now = now;
         let mut n = 0;

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant as Wall};
 
 use dpdk::{
-    Eal, Mbuf, MbufBurst, Mempool, Port, PortConfig, RX_BURST, RxQueue, StartedPort, TscClock,
-    TxQueue, Waiter,
+    Eal, Mbuf, MbufBurst, Mempool, Port, PortConfig, RxQueue, StartedPort, TscClock, TxQueue,
+    Waiter,
 };
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
@@ -63,9 +63,9 @@ impl Script {
 }
 
 impl Source for Script {
-    fn burst(&mut self, into: &mut MbufBurst) -> usize {
+    fn burst(&mut self, into: &mut MbufBurst, most: usize) -> usize {
         let mut n = 0;
-        for frame in self.frames.drain(..self.frames.len().min(RX_BURST)) {
+        for frame in self.frames.drain(..self.frames.len().min(most)) {
             match self.pool.alloc(&frame) {
                 Some(mbuf) => {
                     into.push(mbuf).unwrap();
@@ -91,8 +91,9 @@ impl<I: PacketIo> PacketIo for Recorder<I> {
         &mut self,
         clock: &mut impl worker::clock::Clock,
         arrivals: &mut impl Arrivals<Self::Buffer>,
+        most: usize,
     ) -> usize {
-        self.inner.receive(clock, arrivals)
+        self.inner.receive(clock, arrivals, most)
     }
 
     fn transmit(&mut self, departure: Departure<'_, Self::Buffer>) -> bool {

@@ -16,7 +16,7 @@ use emu::stats::{PipeStats, Snapshot};
 use emu::units::{BitRate, Direction, Instant, Nanos};
 use worker::chaos::{ChaosClock, ChaosIo, Faults};
 use worker::clock::{Clock, VirtualClock};
-use worker::command::{Handle, Report, channel};
+use worker::command::{Change, Handle, Report, channel};
 use worker::distribute::{DEPTH, Distributed, Lending, connect};
 use worker::io::{Arrivals, EgressCounters, PacketIo, Reception};
 use worker::run::{Idle, Worker};
@@ -161,7 +161,12 @@ struct Port {
 impl PacketIo for Port {
     type Buffer = Vec<u8>;
 
-    fn receive(&mut self, clock: &mut impl Clock, arrivals: &mut impl Arrivals<Vec<u8>>) -> usize {
+    fn receive(
+        &mut self,
+        clock: &mut impl Clock,
+        arrivals: &mut impl Arrivals<Vec<u8>>,
+        most: usize,
+    ) -> usize {
         self.now = clock.now();
         while let Some(a) = self.source.get_mut(self.next)
             && a.at <= self.now
@@ -173,7 +178,7 @@ impl PacketIo for Port {
             }
             self.next += 1;
         }
-        let n = self.ring.len().min(32);
+        let n = self.ring.len().min(most);
         for (_, frame) in self.ring.drain(..n) {
             arrivals.burst(Reception::new(self.now, FORWARD), &mut [Some(frame)]);
         }
@@ -197,6 +202,35 @@ impl PacketIo for Port {
     fn wait(&mut self, _timeout: Duration) -> bool {
         false
     }
+}
+
+/// A frame of each client at once, again and again.
+#[test]
+fn turns_receive_fewer_frames_while_clients_take_a_change() {
+    let arrival = |n: u32| Arrival {
+        at: Instant::ZERO,
+        direction: FORWARD,
+        frame: frame(1 + (n % u32::from(HOSTS)) as u8, n),
+    };
+    let io = Port {
+        ring: VecDeque::new(),
+        source: (0..256).map(arrival).collect(),
+        next: 0,
+        missed: 0,
+        sent: Vec::new(),
+        now: Instant::ZERO,
+    };
+    let (mut worker, handle) = worker(io, VirtualClock::default());
+    assert_eq!(worker.turn().received, 32);
+    let change = Change { at: Instant::ZERO, plan: shaped(), generation: 1, restart: false };
+    let mut answer = handle.apply(change).unwrap();
+    let mut received = Vec::new();
+    while answer.try_recv().is_err() {
+        received.push(worker.turn().received);
+    }
+    // Two pipes of each host, and of the two clients that always exist.
+    assert!(received.len() > 2 && received.iter().all(|n| *n == 8), "{received:?}");
+    assert_eq!(worker.turn().received, 32);
 }
 
 /// A worker with turns of 100 us takes 320 frames a millisecond; 1000 arrive.

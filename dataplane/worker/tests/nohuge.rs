@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant as Wall};
 
 use crate::eal::eal;
-use dpdk::{Eal, MbufBurst, Mempool, Port, PortConfig, RX_BURST, StartedPort, TscClock, Waiter};
+use dpdk::{Eal, MbufBurst, Mempool, Port, PortConfig, StartedPort, TscClock, Waiter};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Frame;
@@ -174,8 +174,8 @@ struct Fed {
 }
 
 impl Source for Fed {
-    fn burst(&mut self, into: &mut MbufBurst) -> usize {
-        let n = self.frames.len().min(RX_BURST);
+    fn burst(&mut self, into: &mut MbufBurst, most: usize) -> usize {
+        let n = self.frames.len().min(most);
         for frame in self.frames.drain(..n) {
             assert!(into.push(self.pool.alloc(&frame).unwrap()).is_ok());
         }

@@ -272,7 +272,7 @@ struct Valve {
 impl PacketIo for Valve {
     type Buffer = Vec<u8>;
 
-    fn receive(&mut self, _: &mut impl Clock, _: &mut impl Arrivals<Vec<u8>>) -> usize {
+    fn receive(&mut self, _: &mut impl Clock, _: &mut impl Arrivals<Vec<u8>>, _: usize) -> usize {
         0
     }
 

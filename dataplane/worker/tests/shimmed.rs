@@ -37,7 +37,12 @@ struct Port(Rc<Wires>);
 impl PacketIo for Port {
     type Buffer = Vec<u8>;
 
-    fn receive(&mut self, _: &mut impl Clock, arrivals: &mut impl Arrivals<Vec<u8>>) -> usize {
+    fn receive(
+        &mut self,
+        _: &mut impl Clock,
+        arrivals: &mut impl Arrivals<Vec<u8>>,
+        _: usize,
+    ) -> usize {
         let (at, way) = self.0.at.get();
         let of = Reception::new(at, Direction::BOTH[way]);
         arrivals.burst(of, &mut self.0.burst.borrow_mut());
@@ -108,7 +113,7 @@ impl Bed {
 
     fn receive(&mut self, at: Instant, direction: Direction) {
         self.wires.at.set((at, direction as usize));
-        self.io.receive(&mut VirtualClock::default(), &mut Taken(&mut self.engine));
+        self.io.receive(&mut VirtualClock::default(), &mut Taken(&mut self.engine), usize::MAX);
     }
 
     /// A frame without its own buffer arrives.

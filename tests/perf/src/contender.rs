@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use dpdk::{MbufBurst, StartedPort, TxQueue, Waiter};
+use dpdk::{MbufBurst, RX_BURST, StartedPort, TxQueue, Waiter};
 use emu::client::ClientName;
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::Label;
@@ -58,7 +58,7 @@ impl Ceiling {
         let mut n = 0;
         while n < frames {
             for (feed, tx) in &mut self.ways {
-                n += feed.burst(&mut self.burst) as u64;
+                n += feed.burst(&mut self.burst, RX_BURST) as u64;
                 tx.burst(&mut self.burst);
             }
         }

@@ -145,18 +145,18 @@ impl Generator {
         }
     }
 
-    /// Receives a burst; returns how many frames.
+    /// Receives up to `most` frames; returns how many.
     #[inline]
-    pub fn burst(&mut self, into: &mut MbufBurst) -> usize {
+    pub fn burst(&mut self, into: &mut MbufBurst, most: usize) -> usize {
         let before = into.len();
         if let [supply] = &mut self.supplies[..] {
-            supply.queue.burst(into);
+            supply.queue.burst_of(into, most);
             for mbuf in &mut into.as_mut_slice()[before..] {
                 write(mbuf, &supply.headers, self.address, self.clients.next());
                 self.pacer.step(supply.ticks);
             }
         } else {
-            self.mixed(into);
+            self.mixed(into, most);
         }
         self.pacer.show();
         into.len() - before
@@ -169,8 +169,8 @@ impl Generator {
         Some(supply.queue)
     }
 
-    fn mixed(&mut self, into: &mut MbufBurst) {
-        for _ in 0..RX_BURST {
+    fn mixed(&mut self, into: &mut MbufBurst, most: usize) {
+        for _ in 0..most {
             let supply = &mut self.supplies[usize::from(self.order[self.at])];
             if supply.stash.is_empty() {
                 supply.queue.burst(&mut self.fresh);
@@ -209,9 +209,9 @@ impl Repeated {
 }
 
 impl Source for Repeated {
-    fn burst(&mut self, into: &mut MbufBurst) -> usize {
+    fn burst(&mut self, into: &mut MbufBurst, most: usize) -> usize {
         let before = into.len();
-        let received = self.queue.burst(into);
+        let received = self.queue.burst_of(into, most);
         for mbuf in &mut into.as_mut_slice()[before..] {
             write(mbuf, &self.headers, DESTINATION, FIRST_CLIENT);
         }
@@ -231,11 +231,11 @@ pub enum Feed {
 
 impl Source for Feed {
     #[inline]
-    fn burst(&mut self, into: &mut MbufBurst) -> usize {
+    fn burst(&mut self, into: &mut MbufBurst, most: usize) -> usize {
         match self {
-            Self::Wire(generator) => generator.burst(into),
-            Self::Timed(timed) => timed.burst(into),
-            Self::Silent(queue) => queue.burst(into),
+            Self::Wire(generator) => generator.burst(into, most),
+            Self::Timed(timed) => timed.burst(into, most),
+            Self::Silent(queue) => queue.burst_of(into, most),
         }
     }
 }
@@ -260,14 +260,14 @@ impl Timed {
         Self { supply, fresh: MbufBurst::new(), clock, next: start, interval }
     }
 
-    fn burst(&mut self, into: &mut MbufBurst) -> usize {
+    fn burst(&mut self, into: &mut MbufBurst, most: usize) -> usize {
         let (now, before) = (self.clock.now(), into.len());
         // While nothing is due: what it costs to get buffers is not the emulator's.
         if self.supply.stash.len() < RX_BURST && now + AHEAD < self.next {
             self.supply.queue.burst(&mut self.fresh);
             self.supply.stash.extend(self.fresh.drain());
         }
-        while self.next <= now && !into.is_full() {
+        while self.next <= now && into.len() < before + most {
             // Empty after a gap: the rest comes when there was time for buffers.
             let Some(mut mbuf) = self.supply.stash.pop() else {
                 self.supply.queue.burst(&mut self.fresh);

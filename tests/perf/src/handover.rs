@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use dpdk::{Mbuf, Mempool, Port, PortConfig, RxQueue, StartedPort, TscClock, TxQueue, Waiter};
+use dpdk::{
+    Mbuf, Mempool, Port, PortConfig, RX_BURST, RxQueue, StartedPort, TscClock, TxQueue, Waiter,
+};
 use emu::client::ClientKey;
 use emu::engine::{Engine, Limits};
 use emu::frame::Label;
@@ -97,10 +99,10 @@ enum Wire {
 }
 
 impl Source for Wire {
-    fn burst(&mut self, into: &mut dpdk::MbufBurst) -> usize {
+    fn burst(&mut self, into: &mut dpdk::MbufBurst, most: usize) -> usize {
         match self {
-            Self::Traffic(traffic) => traffic.burst(into),
-            Self::Silent(queue) => queue.burst(into),
+            Self::Traffic(traffic) => traffic.burst(into, most),
+            Self::Silent(queue) => queue.burst_of(into, most),
         }
     }
 }
@@ -185,10 +187,10 @@ fn alone(workers: &mut Workers, effort: Effort) -> Spread {
             }
             (cpu::thread_ns() - start) as f64 / n as f64
         };
-        let without = timed(&mut || single.receive(&mut Still, a));
+        let without = timed(&mut || single.receive(&mut Still, a, RX_BURST));
         timed(&mut || {
-            receiver.receive(&mut Still, b);
-            owner.receive(&mut Still, c)
+            receiver.receive(&mut Still, b, RX_BURST);
+            owner.receive(&mut Still, c, RX_BURST)
         }) - without
     });
     // The first one warms up.
@@ -224,7 +226,8 @@ fn apart(bench: &Bench, workers: &mut Workers, effort: Effort) -> Result<[Spread
             let _guard = bench.eal.register_thread()?;
             let mut calls = Vec::new();
             while !ended.load(Ordering::Acquire) {
-                let Some((n, ns)) = timed(&theirs, || owner.receive(&mut Still, c)) else {
+                let Some((n, ns)) = timed(&theirs, || owner.receive(&mut Still, c, RX_BURST))
+                else {
                     dpdk::pause();
                     continue;
                 };
@@ -237,11 +240,12 @@ fn apart(bench: &Bench, workers: &mut Workers, effort: Effort) -> Result<[Spread
         for _ in 0..effort.repetitions {
             let (mut over, mut without) = (Vec::new(), Vec::new());
             for _ in 0..calls {
-                without.extend(timed(&clock, || single.receive(&mut Still, a)).map(|c| c.1));
+                without
+                    .extend(timed(&clock, || single.receive(&mut Still, a, RX_BURST)).map(|c| c.1));
                 while passed - taken.load(Ordering::Acquire) > AHEAD && !taking.is_finished() {
                     dpdk::pause();
                 }
-                if let Some((n, ns)) = timed(&clock, || receiver.receive(&mut Still, b)) {
+                if let Some((n, ns)) = timed(&clock, || receiver.receive(&mut Still, b, RX_BURST)) {
                     passed += n;
                     over.push(ns);
                 }

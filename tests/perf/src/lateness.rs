@@ -208,8 +208,13 @@ struct Stamped {
 impl PacketIo for Stamped {
     type Buffer = Mbuf;
 
-    fn receive(&mut self, clock: &mut impl Clock, arrivals: &mut impl Arrivals<Mbuf>) -> usize {
-        self.ports.receive(clock, arrivals)
+    fn receive(
+        &mut self,
+        clock: &mut impl Clock,
+        arrivals: &mut impl Arrivals<Mbuf>,
+        most: usize,
+    ) -> usize {
+        self.ports.receive(clock, arrivals, most)
     }
 
     fn transmit(&mut self, departure: Departure<'_, Mbuf>) -> bool {
