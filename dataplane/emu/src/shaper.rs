@@ -246,13 +246,13 @@ impl Shaper {
     #[inline(always)]
     pub fn follow(&mut self, len: u32, arrived: Instant) {
         if let Service::Busy { at, fraction } = self.service {
-            if arrived < at
+            if arrived > at {
+                self.serve(arrived, 0, len);
+            } else if arrived < at
                 && let Some(link) = self.course.as_mut().and_then(|course| course.link())
             {
                 let at = link.follow(self.framing.bytes(len));
                 self.service = Service::Busy { at, fraction: 0 };
-            } else if arrived > at {
-                self.serve(arrived, 0, len);
             } else {
                 self.serve(at, fraction, len);
             }

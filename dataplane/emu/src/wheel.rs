@@ -125,14 +125,22 @@ impl Wheel {
     #[inline]
     pub fn insert(&mut self, id: u32, deadline: Instant) {
         debug_assert!(id < MAX_ID);
-        let tick = (deadline.0 >> TICK_SHIFT).max(self.now);
-        if tick - self.now < self.low.len() as u64 {
-            // One that has passed is due at the start of this tick.
-            let into = if deadline.0 >> TICK_SHIFT < tick { 0 } else { deadline.0 as u32 };
-            self.insert_low(tick, (id << TICK_SHIFT) | (into % (1 << TICK_SHIFT)));
+        let tick = deadline.0 >> TICK_SHIFT;
+        // Large if it has passed.
+        if tick.wrapping_sub(self.now) < self.low.len() as u64 {
+            self.insert_low(tick, (id << TICK_SHIFT) | (deadline.0 as u32 % (1 << TICK_SHIFT)));
+        } else if tick < self.now {
+            // It is due at the start of this tick.
+            self.insert_passed(id);
         } else {
             self.insert_high(tick, id, deadline);
         }
+    }
+
+    /// Adds an event that is due at once.
+    #[inline(never)]
+    fn insert_passed(&mut self, id: u32) {
+        self.insert_low(self.now, id << TICK_SHIFT);
     }
 
     /// Adds an event beyond the lowest level.
@@ -255,7 +263,7 @@ impl Wheel {
             let Chunk { next, len, events } = self.chunks[at as usize];
             self.chunks[at as usize].next = self.free;
             self.free = at;
-            for event in events.into_iter().take(len as usize) {
+            for &event in &events[..CHUNK.min(len as usize)] {
                 let deadline = (tick << TICK_SHIFT) | u64::from(event % (1 << TICK_SHIFT));
                 if deadline <= now.0 {
                     due(event >> TICK_SHIFT);

@@ -252,11 +252,11 @@ impl<B: Buffer> Engine<B> {
         for part in burst.chunks_mut(BURST) {
             // First the pipes, then the tails of their queues: each step prefetches for
             // the next one.
-            let mut runs = [(UNKNOWN, 0); BURST];
+            let mut runs = [(UNKNOWN, 0); BURST + 1];
             let count = self.find_runs(direction, part, hint, &mut runs);
-            let runs = &runs[..count];
+            let runs = &runs[..=count];
             let changes = self.oldest != self.version;
-            for (id, _) in runs {
+            for (id, _) in &runs[..count] {
                 if let Some(slot) = self.slots.get(*id as usize)
                     && (slot.pipe.prefetch_tail(&self.shared.store) || changes)
                 {
@@ -264,13 +264,11 @@ impl<B: Buffer> Engine<B> {
                 }
             }
             if changes {
-                self.prefetch_changes(runs.iter().map(|(id, _)| *id));
+                self.prefetch_changes(runs[..count].iter().map(|(id, _)| *id));
             }
-            let mut rest = part;
-            let mut begin = 0;
-            for &(id, end) in runs {
-                let (run, behind) = rest.split_at_mut((end - begin) as usize);
-                (rest, begin) = (behind, end);
+            for pair in runs.windows(2) {
+                let [(id, begin), (_, end)] = *pair else { continue };
+                let run = &mut part[begin as usize..end as usize];
                 if !self.take_in_run(id, run) {
                     for buffer in run {
                         self.take_in_buffer(id, direction, buffer, hint);
@@ -281,20 +279,22 @@ impl<B: Buffer> Engine<B> {
     }
 
     /// Divides up to [`BURST`] frames into runs of consecutive ones of a pipe: writes the pipe of each run,
-    /// or [`UNKNOWN`], and the number of frames up to its end. Returns the number of runs.
-    #[inline]
+    /// or [`UNKNOWN`], and the number of frames before it; and behind the last run that of all frames.
+    /// Returns the number of runs.
+    #[inline(never)]
     fn find_runs(
         &self,
         direction: Direction,
         burst: &[Option<B>],
         hint: Hint,
-        runs: &mut [(u32, u32); BURST],
+        runs: &mut [(u32, u32); BURST + 1],
     ) -> usize {
         let has_hint = hint != Hint::None;
         let mut count = 0;
         // The address of the last frame, if it is all that is needed to know a client.
         let mut address = None;
-        for (end, buffer) in (1..).zip(burst) {
+        let mut last = None;
+        for (begin, buffer) in (0..).zip(burst) {
             let mut own = None;
             let id = match buffer {
                 Some(b) => {
@@ -304,7 +304,6 @@ impl<B: Buffer> Engine<B> {
                     }
                     if own.is_some() && own == address {
                         // Of the pipe of the last one.
-                        runs[count - 1].1 = end;
                         continue;
                     }
                     match own.and_then(|address| self.client_at(address)) {
@@ -315,14 +314,14 @@ impl<B: Buffer> Engine<B> {
                 None => UNKNOWN,
             };
             address = own;
-            if count > 0 && runs[count - 1].0 == id {
-                runs[count - 1].1 = end;
-            } else {
+            if last != Some(id) {
+                last = Some(id);
                 self.prefetch_slot::<ARRIVAL_LINES>(id);
-                runs[count] = (id, end);
+                runs[count] = (id, begin);
                 count += 1;
             }
         }
+        runs[count].1 = burst.len() as u32;
         count
     }
 
@@ -352,20 +351,18 @@ impl<B: Buffer> Engine<B> {
         self.take_in(id, direction, Frame::Buffer(buffer), label);
     }
 
-    /// Frames of one pipe arrive one after the other, if it can take them as a run.
+    /// Frames of one pipe arrive one after the other, if it can take them as a run: it has no change to take.
     #[inline]
     fn take_in_run(&mut self, id: u32, run: &mut [Option<B>]) -> bool {
         let tagged = |buffer: &B| !buffer.label().tag.is_empty();
-        if id == UNKNOWN
+        let Self { slots, shared, ready, wheel, limits, now, version, observer, .. } = self;
+        let Some(slot) = slots.get_mut(id as usize) else { return false };
+        let is_late = slot.version != *version || slot.asked != *observer;
+        if is_late
+            || !slot.pipe.is_plain()
             || id == pipe_id(BYPASS, Direction::Return)
             || run.iter().flatten().any(tagged)
         {
-            return false;
-        }
-        self.catch_up(id);
-        let Self { slots, shared, ready, wheel, limits, now, .. } = self;
-        let slot = &mut slots[id as usize];
-        if !slot.pipe.is_plain() {
             return false;
         }
         slot.pipe.arrive_run(shared, *now, run, limits.copy_break);

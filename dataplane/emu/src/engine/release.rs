@@ -159,8 +159,8 @@ impl<B: Buffer> Engine<B> {
             self.look_ahead();
             let Some(id) = self.ready.next() else { break };
             let direction = Direction::BOTH[id as usize % 2];
-            let Slot { version, asked, .. } = self.slots[id as usize];
-            let behind = version != self.version;
+            let slot = &mut self.slots[id as usize];
+            let behind = slot.version != self.version;
             if behind && self.settled >= SETTLED {
                 // The pipes after it wait as well: to look for one without a pending change would take long.
                 self.ready.back();
@@ -172,11 +172,13 @@ impl<B: Buffer> Engine<B> {
                 vain += 1;
                 continue;
             }
-            if behind || asked != self.observer {
+            let slot = if behind || slot.asked != self.observer {
                 self.catch_up_late(id);
-            }
-            let Self { slots, shared, lateness, ready, wheel, .. } = self;
-            let slot = &mut slots[id as usize];
+                &mut self.slots[id as usize]
+            } else {
+                slot
+            };
+            let Self { shared, lateness, ready, wheel, .. } = self;
             let Slot { client, pipe, .. } = slot;
             let turn = QUANTUM.min(budget - sent);
             served += pipe.look(shared, now, SERVED - served);

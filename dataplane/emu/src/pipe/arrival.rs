@@ -42,26 +42,24 @@ impl Pipe {
         copy_break: u32,
     ) {
         debug_assert!(self.plain);
-        let waits = self.has_queue();
+        let waits = !self.shaper.is_unlimited();
         if waits && !self.may_lag() {
             self.serve_plain_until(shared, at);
         }
+        let mut packets = 0;
         for slot in run {
-            let Some(len) = slot.as_ref().map(|buffer| buffer.bytes().len() as u32) else {
-                continue;
-            };
-            self.received.add(len);
+            let Some(buffer) = slot.as_ref() else { continue };
+            let len = buffer.bytes().len() as u32;
+            packets += 1;
+            self.received.bytes += u64::from(len);
             let mut fills = u64::from(len) + if waits { self.queued } else { 0 };
             if waits && fills > self.queued_max.min(self.admitted) {
                 // Frames that have left the queue by now do not count.
                 self.serve_plain_until(shared, at);
                 fills = u64::from(len) + self.queued;
             }
-            let is_copied = len <= copy_break;
-            let mut frame = match slot {
-                Some(buffer) if is_copied => Frame::Bytes(buffer.bytes()),
-                _ => Frame::Buffer(slot),
-            };
+            let mut frame =
+                if len <= copy_break { Frame::Bytes(buffer.bytes()) } else { Frame::Buffer(slot) };
             if fills > self.admitted {
                 self.take_in(shared, at, frame, len, &[]);
                 continue;
@@ -77,6 +75,7 @@ impl Pipe {
                 }
             }
         }
+        self.received.packets += packets;
         if !waits {
             // They have left already.
             self.serve_plain_until(shared, at);

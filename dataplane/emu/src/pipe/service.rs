@@ -96,7 +96,10 @@ impl Pipe {
         let mut served = 0;
         let mut head = None;
         while served < most {
-            let Some(finish) = self.shaper.finish().filter(|f| *f <= t) else { break };
+            let Some(finish) = self.shaper.finish() else { break };
+            if finish > t {
+                break;
+            }
             if PLAIN || !self.choosing {
                 let Some(leaves) = head.or_else(|| self.fifo.queued(&shared.store)) else {
                     self.shaper.rest();

@@ -392,7 +392,9 @@ impl Fifo {
             let frame = store.packed(self.head, word);
             return Some((Frame::Bytes(frame), Tagged::new(frame, 0), word));
         }
-        self.framed_specially(store, word)
+        // Taken apart, so that those of a plain frame stay in registers.
+        let (frame, tagged, len) = self.framed_specially(store, word)?;
+        Some((frame, tagged, len))
     }
 
     #[inline(never)]

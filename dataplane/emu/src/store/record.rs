@@ -34,7 +34,8 @@ pub struct Place(pub(super) Cursor);
 impl<B: Buffer> Store<B> {
     #[inline]
     pub(super) fn header(&self, c: Cursor) -> (u64, u32) {
-        let header = self.bytes.get(c.at()..).and_then(<[u8]>::first_chunk);
+        let at = c.at();
+        let header = self.bytes.get(at..at + HEADER as usize).and_then(<[u8]>::first_chunk);
         let Some(header): Option<&[u8; HEADER as usize]> = header else { return (0, 0) };
         let Some((time, rest)) = header.split_first_chunk() else { return (0, 0) };
         let word = rest.first_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
@@ -58,8 +59,8 @@ impl<B: Buffer> Store<B> {
         tag: &[u8],
         frame: &[u8],
     ) {
-        let size = HEADER as usize + tag.len() + frame.len();
-        let record = self.bytes.get_mut(c.at()..).and_then(|b| b.get_mut(..size));
+        let (at, size) = (c.at(), HEADER as usize + tag.len() + frame.len());
+        let record = self.bytes.get_mut(at..at + size);
         if let Some((header, body)) = record.and_then(<[u8]>::split_first_chunk_mut) {
             put_header(header, time, word);
             let (before, body) = body.split_at_mut(tag.len());
@@ -73,8 +74,9 @@ impl<B: Buffer> Store<B> {
     /// Changes the time in the header at `c`.
     #[inline]
     pub(super) fn write_time(&mut self, c: Cursor, time: u64) {
-        if let Some(h) = self.bytes[c.at()..].first_chunk_mut() {
-            *h = time.to_ne_bytes();
+        let at = c.at();
+        if let Some(bytes) = self.bytes.get_mut(at..at + size_of::<u64>()) {
+            bytes.copy_from_slice(&time.to_ne_bytes());
         }
     }
 
@@ -233,7 +235,8 @@ impl<B: Buffer> Store<B> {
     #[inline]
     pub(super) fn packed(&mut self, c: Cursor, len: u32) -> &[u8] {
         if c.offset + HEADER + len <= SEGMENT {
-            return &self.bytes[c.at() + HEADER as usize..][..len as usize];
+            let at = c.at() + HEADER as usize;
+            return &self.bytes[at..at + len as usize];
         }
         self.gather(c, len);
         &self.scratch[..len as usize]
