@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The P4Runtime calls.
 
-use crate::device::{Faults, Device, WAITING, Wrong};
+use crate::device::{Device, Faults, WAITING, Wrong};
 use crate::encrypted::{self, Keys};
 use crate::target::Target;
 use p4::p4_runtime_server::{P4Runtime, P4RuntimeServer};
