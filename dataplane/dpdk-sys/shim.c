@@ -23,12 +23,16 @@
 #define SIZE_OF(field) sizeof(((struct rte_mbuf *)0)->field)
 _Static_assert(SIZE_OF(buf_addr) == sizeof(void *), "mbuf.rs reads buf_addr as a pointer");
 _Static_assert(SIZE_OF(data_off) == 2, "mbuf.rs reads data_off as u16");
+_Static_assert(SIZE_OF(refcnt) == 2, "mbuf.rs reads refcnt as u16");
 _Static_assert(SIZE_OF(nb_segs) == 2, "mbuf.rs reads nb_segs as u16");
+_Static_assert(SIZE_OF(buf_len) == 2, "mbuf.rs reads buf_len as u16");
 _Static_assert(SIZE_OF(ol_flags) == 8, "mbuf.rs reads ol_flags as u64");
 _Static_assert(SIZE_OF(pkt_len) == 4, "mbuf.rs reads pkt_len as u32");
 _Static_assert(SIZE_OF(data_len) == 2, "mbuf.rs reads data_len as u16");
 _Static_assert(SIZE_OF(vlan_tci) == 2, "mbuf.rs reads vlan_tci as u16");
 _Static_assert(LKE_RX_VLAN_STRIPPED == RTE_MBUF_F_RX_VLAN_STRIPPED, "flag moved");
+_Static_assert(RTE_BIT64(LKE_EXTERNAL_BIT) == RTE_MBUF_F_EXTERNAL, "flag moved");
+_Static_assert(RTE_BIT64(LKE_INDIRECT_BIT) == RTE_MBUF_F_INDIRECT, "flag moved");
 
 int
 lke_errno(void)
@@ -258,21 +262,6 @@ lke_mbuf_place(struct rte_mbuf *mbuf, uint32_t offset, uint32_t len)
 	mbuf->data_off = (uint16_t)offset;
 	mbuf->data_len = (uint16_t)len;
 	mbuf->pkt_len = len;
-	return 0;
-}
-
-int
-lke_mbuf_refill(struct rte_mbuf *mbuf, const uint8_t *frame, size_t len)
-{
-	if (mbuf->nb_segs != 1 || !RTE_MBUF_DIRECT(mbuf) || rte_mbuf_refcnt_read(mbuf) != 1 ||
-	    len + RTE_PKTMBUF_HEADROOM > mbuf->buf_len)
-		return -1;
-	/* Without flags no driver reads the fields of offloads, so they need no reset. */
-	mbuf->ol_flags = 0;
-	mbuf->data_off = RTE_PKTMBUF_HEADROOM;
-	mbuf->data_len = (uint16_t)len;
-	mbuf->pkt_len = (uint32_t)len;
-	rte_memcpy(rte_pktmbuf_mtod(mbuf, void *), frame, len);
 	return 0;
 }
 

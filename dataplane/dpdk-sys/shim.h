@@ -23,16 +23,18 @@
 
 /*
  * Offsets of the fields of an mbuf. The compiler that reads DPDK's headers computes these, so
- * that Rust reads fields without a call (2 ns) and without naming the anonymous unions.
+ * that Rust accesses fields without a call (2 ns) and without naming the anonymous unions.
  */
 enum lke_mbuf_layout {
 	LKE_MBUF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),
 	LKE_MBUF_DATA_OFF = offsetof(struct rte_mbuf, data_off),
+	LKE_MBUF_REFCNT = offsetof(struct rte_mbuf, refcnt),
 	LKE_MBUF_NB_SEGS = offsetof(struct rte_mbuf, nb_segs),
 	LKE_MBUF_OL_FLAGS = offsetof(struct rte_mbuf, ol_flags),
 	LKE_MBUF_PKT_LEN = offsetof(struct rte_mbuf, pkt_len),
 	LKE_MBUF_DATA_LEN = offsetof(struct rte_mbuf, data_len),
 	LKE_MBUF_VLAN_TCI = offsetof(struct rte_mbuf, vlan_tci),
+	LKE_MBUF_BUF_LEN = offsetof(struct rte_mbuf, buf_len),
 	LKE_MBUF_NEXT = offsetof(struct rte_mbuf, next),
 };
 
@@ -45,6 +47,9 @@ enum lke_const {
 	LKE_DEVICE_NAME_MAX = RTE_DEV_NAME_MAX_LEN,
 	/* RTE_MBUF_F_RX_VLAN_STRIPPED, checked in shim.c. */
 	LKE_RX_VLAN_STRIPPED = 1 << 6,
+	/* Bits of RTE_MBUF_F_EXTERNAL and RTE_MBUF_F_INDIRECT, checked in shim.c. */
+	LKE_EXTERNAL_BIT = 61,
+	LKE_INDIRECT_BIT = 62,
 };
 
 struct lke_port_info {
@@ -108,7 +113,6 @@ struct rte_mbuf *lke_mbuf_from_parts(struct rte_mempool *pool, const uint8_t *he
 				     size_t head_len, const uint8_t *tail, size_t tail_len);
 /* Replaces the content of a received buffer by the frame and resets its metadata; -1 if it is a
  * chain, shared, or too small. */
-int lke_mbuf_refill(struct rte_mbuf *mbuf, const uint8_t *frame, size_t len);
 /* Adds bytes before the frame, or after it; NULL if the first segment has no room, or, after it, if the
  * mbuf is a chain. */
 uint8_t *lke_mbuf_prepend(struct rte_mbuf *mbuf, uint16_t len);

@@ -2,7 +2,7 @@
 //! Raw bindings to the DPDK functions that linkemu calls; use the `dpdk` crate instead.
 //!
 //! `allowlist.txt` lists everything that is bound. `shim.h` and `shim.c` wrap what bindgen cannot
-//! bind (static inlines, macros) and what differs between DPDK releases. An mbuf is opaque: read
+//! bind (static inlines, macros) and what differs between DPDK releases. An mbuf is opaque: access
 //! its fields at the `LKE_MBUF_*` offsets, which the C compiler computed from DPDK's headers.
 #![allow(unsafe_code, reason = "this crate is the foreign-function interface")]
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, reason = "C names")]
@@ -18,15 +18,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_read_by_rust_lie_inside_the_mbuf() {
+    fn fields_that_rust_accesses_lie_inside_the_mbuf() {
         let fields = [
             (LKE_MBUF_BUF_ADDR, 8),
             (LKE_MBUF_DATA_OFF, 2),
+            (LKE_MBUF_REFCNT, 2),
             (LKE_MBUF_NB_SEGS, 2),
             (LKE_MBUF_OL_FLAGS, 8),
             (LKE_MBUF_PKT_LEN, 4),
             (LKE_MBUF_DATA_LEN, 2),
             (LKE_MBUF_VLAN_TCI, 2),
+            (LKE_MBUF_BUF_LEN, 2),
             (LKE_MBUF_NEXT, 8),
         ];
         for (offset, size) in fields {

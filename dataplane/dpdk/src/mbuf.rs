@@ -10,7 +10,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::mem;
 use std::ops::Range;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::slice;
 
 use dpdk_sys::rte_mbuf;
@@ -54,6 +54,14 @@ impl Mbuf {
         // SAFETY: the mbuf is alive and the caller guarantees type and offset; DPDK aligns each
         // field by its size.
         unsafe { self.0.as_ptr().cast::<u8>().add(offset as usize).cast::<T>().read() }
+    }
+
+    /// # Safety
+    /// As for [`field`](Self::field); the driver accepts the value.
+    #[inline]
+    unsafe fn set<T>(&mut self, offset: u32, value: T) {
+        // SAFETY: as for `field`; the borrow is exclusive.
+        unsafe { self.0.as_ptr().cast::<u8>().add(offset as usize).cast::<T>().write(value) }
     }
 
     /// Bytes in the frame, over all segments.
@@ -173,8 +181,33 @@ impl Mbuf {
     #[inline]
     #[must_use]
     pub fn refill(&mut self, frame: &[u8]) -> bool {
-        // SAFETY: the mbuf is owned alone; C only reads the slice.
-        unsafe { dpdk_sys::lke_mbuf_refill(self.0.as_ptr(), frame.as_ptr(), frame.len()) == 0 }
+        const HEADROOM: usize = dpdk_sys::LKE_HEADROOM as usize;
+        const ELSEWHERE: u64 = 1 << dpdk_sys::LKE_EXTERNAL_BIT | 1 << dpdk_sys::LKE_INDIRECT_BIT;
+        // One comparison for both.
+        const _: () = assert!(dpdk_sys::LKE_MBUF_NB_SEGS == dpdk_sys::LKE_MBUF_REFCNT + 2);
+        // SAFETY: refcnt, nb_segs after it, and buf_len are u16, ol_flags is a u64.
+        let (owners_and_segments, size, flags) = unsafe {
+            (
+                self.field::<[u16; 2]>(dpdk_sys::LKE_MBUF_REFCNT),
+                self.field::<u16>(dpdk_sys::LKE_MBUF_BUF_LEN),
+                self.field::<u64>(dpdk_sys::LKE_MBUF_OL_FLAGS),
+            )
+        };
+        let is_sole = owners_and_segments == [1, 1] && flags & ELSEWHERE == 0;
+        if !is_sole || HEADROOM + frame.len() > usize::from(size) {
+            return false;
+        }
+        // SAFETY: ol_flags is a u64, data_off and data_len are u16, pkt_len is a u32, buf_addr is a pointer.
+        // The frame fits into the buffer, which is owned alone; nobody else has its bytes.
+        unsafe {
+            let buffer = self.field::<*mut u8>(dpdk_sys::LKE_MBUF_BUF_ADDR);
+            self.set::<u64>(dpdk_sys::LKE_MBUF_OL_FLAGS, 0);
+            self.set::<u16>(dpdk_sys::LKE_MBUF_DATA_OFF, HEADROOM as u16);
+            self.set::<u16>(dpdk_sys::LKE_MBUF_DATA_LEN, frame.len() as u16);
+            self.set::<u32>(dpdk_sys::LKE_MBUF_PKT_LEN, frame.len() as u32);
+            ptr::copy_nonoverlapping(frame.as_ptr(), buffer.add(HEADROOM), frame.len());
+        }
+        true
     }
 
     /// Adds `length` bytes before the frame and returns them, with unspecified content. None if the
@@ -298,5 +331,71 @@ impl fmt::Debug for Mbuf {
             .field("segments", &self.segments())
             .field("stripped_vlan", &self.stripped_vlan())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of the buffer, headroom included.
+    const SIZE: u16 = 256;
+    const HEADROOM: usize = dpdk_sys::LKE_HEADROOM as usize;
+
+    /// Calls `test` with a buffer that belongs to no pool.
+    fn with_buffer(test: impl FnOnce(&mut Mbuf)) {
+        // SAFETY: zeros are valid for all fields of an mbuf.
+        let mut mbuf: Box<rte_mbuf> = Box::new(unsafe { mem::zeroed() });
+        let mut bytes = [0xaa_u8; SIZE as usize];
+        // SAFETY: the mbuf lives longer than this handle, which does not free it.
+        let mut handle =
+            mem::ManuallyDrop::new(unsafe { Mbuf::from_raw(NonNull::from(&mut *mbuf)) });
+        // SAFETY: types as in DPDK's header.
+        unsafe {
+            handle.set::<*mut u8>(dpdk_sys::LKE_MBUF_BUF_ADDR, bytes.as_mut_ptr());
+            handle.set::<u16>(dpdk_sys::LKE_MBUF_BUF_LEN, SIZE);
+            handle.set::<u16>(dpdk_sys::LKE_MBUF_REFCNT, 1);
+            handle.set::<u16>(dpdk_sys::LKE_MBUF_NB_SEGS, 1);
+            handle.set::<u64>(dpdk_sys::LKE_MBUF_OL_FLAGS, dpdk_sys::LKE_RX_VLAN_STRIPPED.into());
+        }
+        test(&mut handle);
+    }
+
+    #[test]
+    fn refilled_buffer_has_the_frame_and_no_flags() {
+        with_buffer(|mbuf| {
+            for length in [0, 1, 60, usize::from(SIZE) - HEADROOM] {
+                let frame: Vec<u8> = (0..length).map(|n| n as u8).collect();
+                assert!(mbuf.refill(&frame));
+                assert_eq!((mbuf.contiguous(), mbuf.len()), (Some(&frame[..]), length));
+                assert_eq!(mbuf.stripped_vlan(), None);
+            }
+        });
+    }
+
+    #[test]
+    fn buffer_that_is_not_whole_and_owned_alone_is_not_refilled() {
+        let (refcnt, segments) = (dpdk_sys::LKE_MBUF_REFCNT, dpdk_sys::LKE_MBUF_NB_SEGS);
+        let flags = [dpdk_sys::LKE_EXTERNAL_BIT, dpdk_sys::LKE_INDIRECT_BIT];
+        // SAFETY: types as in DPDK's header.
+        let changes: [&dyn Fn(&mut Mbuf); 4] = [
+            &|mbuf| unsafe { mbuf.set::<u16>(refcnt, 2) },
+            &|mbuf| unsafe { mbuf.set::<u16>(segments, 2) },
+            &|mbuf| unsafe { mbuf.set::<u64>(dpdk_sys::LKE_MBUF_OL_FLAGS, 1 << flags[0]) },
+            &|mbuf| unsafe { mbuf.set::<u64>(dpdk_sys::LKE_MBUF_OL_FLAGS, 1 << flags[1]) },
+        ];
+        for change in changes {
+            with_buffer(|mbuf| {
+                assert!(mbuf.refill(b"before"));
+                change(mbuf);
+                assert!(!mbuf.refill(b"after"));
+                assert_eq!(mbuf.first_segment(), b"before");
+            });
+        }
+        with_buffer(|mbuf| {
+            assert!(mbuf.refill(b"before"));
+            assert!(!mbuf.refill(&[0; SIZE as usize - HEADROOM + 1]));
+            assert_eq!(mbuf.contiguous(), Some(&b"before"[..]));
+        });
     }
 }
