@@ -63,7 +63,7 @@ const RELEASE_LINE: usize = (offset_of!(Slot, pipe) + RELEASED) / LINE;
 const _: () = assert!((offset_of!(Slot, pipe) + RELEASED).is_multiple_of(LINE), "one line");
 const _: () = assert!((offset_of!(Slot, pipe) + SERVICE).is_multiple_of(LINE), "whole lines");
 /// Frames of a burst that are classified before the first of them is enqueued.
-const BURST: usize = 64;
+const BURST: usize = 32;
 
 const BYPASS: u32 = 0;
 const DEFAULT: u32 = 1;

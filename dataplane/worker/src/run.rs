@@ -222,8 +222,9 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
         let received = io.receive(clock, links, burst);
         let released = links.release(now, BUDGET, &mut Out(io, clock));
         io.flush(now);
-        let each = KEEP_UP_WITHIN.0 / links.clients().max(1) as u64;
-        if now.since(self.kept_up) >= KEEP_UP_EVERY.min(Nanos(each)) {
+        let since = now.since(self.kept_up);
+        let all = since.0.saturating_mul(links.clients() as u64);
+        if since >= KEEP_UP_EVERY || all >= KEEP_UP_WITHIN.0 {
             self.kept_up = now;
             links.keep_up(now);
         }
@@ -352,18 +353,16 @@ impl<I: PacketIo, C: Clock> Worker<I, C> {
 
     /// Adds some more clients to the reports that are being written.
     fn write_reports(&mut self, now: Instant) {
-        if let Some((link, ..)) = self.reports.front() {
-            self.pass_on(*link, now);
-        }
-        if let Some((link, mark, report, _)) = self.reports.front_mut() {
-            let done = self
-                .links
-                .link(*link)
-                .is_none_or(|it| it.snapshot_some(now, CLIENTS, *mark, &mut report.snapshot));
-            if done && let Some((link, mark, mut report, answer)) = self.reports.pop_front() {
-                self.account_ports(link, mark, &mut report);
-                let _ = answer.send(report);
-            }
+        let Some((link, ..)) = self.reports.front() else { return };
+        self.pass_on(*link, now);
+        let Some((link, mark, report, _)) = self.reports.front_mut() else { return };
+        let done = self
+            .links
+            .link(*link)
+            .is_none_or(|it| it.snapshot_some(now, CLIENTS, *mark, &mut report.snapshot));
+        if done && let Some((link, mark, mut report, answer)) = self.reports.pop_front() {
+            self.account_ports(link, mark, &mut report);
+            let _ = answer.send(report);
         }
     }
 

@@ -128,6 +128,7 @@ impl<B: Buffer> Engine<B> {
 
     /// As [`Engine::release`], of `only` one direction if there is one: nothing of the other one is
     /// advanced, and all pipes take pending changes first, so that nothing that is due is missed.
+    #[inline(always)]
     pub(crate) fn release_some(
         &mut self,
         now: Instant,
