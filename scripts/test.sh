@@ -131,11 +131,12 @@ row() {
 # What runs in the background: process ids by name. The output is in build/test/NAME.log.
 declare -A running=()
 
+# Starts $1 with a time limit of $2 seconds; 0: without one.
 launch() {
-    local name=$1
-    shift
+    local name=$1 limit=$2
+    shift 2
     # A process group, so that what is over its limit ends with all of its processes.
-    timeout --kill-after=30 "$LIMIT" "$@" >"$out/$name.log" 2>&1 </dev/null &
+    timeout --kill-after=30 "$limit" "$@" >"$out/$name.log" 2>&1 </dev/null &
     running[$name]=$!
 }
 
@@ -155,7 +156,7 @@ run_suite() {
     local suite=$1 log=$out/$1.log begin=$SECONDS outcome=passed code
     local passed failed void skipped
     command_of "$suite"
-    launch "$suite" bash -c '"$@"' test "${run[@]}"
+    launch "$suite" "$LIMIT" bash -c '"$@"' test "${run[@]}"
     follow "$suite" "${running[$suite]}"
     await "$suite"
     code=$?
@@ -205,9 +206,9 @@ step set-up scripts/setup.sh node
 # linkd embeds it.
 step page scripts/web.sh
 # Tools are mostly downloaded, so cargo compiles meanwhile.
-launch set-up scripts/setup.sh ${parts+"${parts[@]}"}
+launch set-up 0 scripts/setup.sh ${parts+"${parts[@]}"}
 # Near its end, the build of the tests compiles one crate at a time: this one uses the other core.
-[[ " ${suites[*]} " != *" budget "* ]] || launch counted "${counted[@]}" --no-run
+[[ " ${suites[*]} " != *" budget "* ]] || launch counted 0 "${counted[@]}" --no-run
 [[ ${suites[*]} == budget ]] || step build scripts/cargo.sh test --workspace --no-run
 [[ " ${suites[*]} " != *" budget "* ]] || step counted finish counted
 step parts finish set-up
