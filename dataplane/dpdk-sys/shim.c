@@ -13,7 +13,6 @@
 
 #include <rte_devargs.h>
 #include <rte_ether.h>
-#include <rte_memcpy.h>
 #include <rte_pause.h>
 
 #if RTE_VERSION < RTE_VERSION_NUM(22, 11, 0, 0)
