@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use emu::beam::{BeamPlan, BeamsPlan, Share};
 use emu::client::{ClientKey, ClientName};
+use emu::drop_run::DropRunPlan;
 use emu::engine::{Departure, Engine, Limits};
 use emu::frame::{Hint, Label};
 use emu::framing::Framing;
@@ -402,4 +403,79 @@ fn frame_from_before_the_last_turn_arrives_in_that_turn() {
         links.release(Instant(100_000), usize::MAX, &mut egress);
         assert_eq!(dues, [Instant(7_000)], "{direction:?}");
     }
+}
+
+/// The due times of return frames that leave in one release of all links.
+fn returned(links: &mut Links<Vec<u8>>, now: Instant) -> Vec<Instant> {
+    let mut dues = Vec::new();
+    let mut egress = |d: Departure<'_, Vec<u8>>| {
+        let bypasses = *d.client == ClientKey::Bypass;
+        if !bypasses && d.direction == Direction::Return {
+            dues.push(d.due);
+        }
+        !bypasses
+    };
+    links.release(now, usize::MAX, &mut egress);
+    dues
+}
+
+#[test]
+fn frame_behind_many_lost_ones_is_passed_on_in_the_turn_in_which_it_is_due() {
+    // More than a visit of a pipe removes.
+    const LOST: u64 = 1_000;
+    let mut plans = vec![Plan::transparent(); ACCESS.end];
+    let pipe = &mut plans[2].pipes[Direction::Return];
+    pipe.delay.base = Nanos(10_000);
+    pipe.drop_run = Some(DropRunPlan { pass: 0, drop: LOST, once: true, arm: true });
+    let mut links = links(&plans, true);
+    for number in 0..=LOST {
+        let f = frame_of(2, Direction::Return, 1, 60, number as u32);
+        links.arrive_burst(Instant(number), Direction::Return, &mut [Some(f)]);
+    }
+    let due = Instant(LOST + 10_000);
+    assert_eq!(returned(&mut links, due), [due]);
+}
+
+#[test]
+fn frame_behind_many_of_the_other_direction_is_passed_on_in_the_turn_in_which_it_is_due() {
+    // More than a release visits in vain.
+    const CLIENTS: u16 = 600;
+    let millis = |ms| Instant::ZERO + Nanos::from_millis(ms);
+    let mut access = Plan::transparent();
+    access.pipes.0.iter_mut().for_each(|pipe| pipe.delay.base = Nanos::from_millis(10));
+    let mut links = links(&vec![Plan::transparent(); ACCESS.end], true);
+    let limits = Limits { clients: CLIENTS.into(), ..limits() };
+    let engine = Engine::sharing(limits, access, Instant::ZERO).unwrap();
+    let via = Via { link: SHARED, client: client(true, 2) };
+    links.remove(2).unwrap();
+    links.add(2, Box::new(engine), Some(via)).unwrap();
+    let mut board = Board::default();
+    board.insert(Rule::Prefix([10, 2, 0, 0].into(), 16), "link2".parse().unwrap(), 2).unwrap();
+    links.set_board(Instant::ZERO, Arc::new(board));
+    let arrive = |links: &mut Links<Vec<u8>>, at, direction, host: u16| {
+        let mut f = frame(direction, 0, 60, 0);
+        let [high, low] = host.to_be_bytes();
+        let address = if direction == Direction::Forward { 30 } else { 26 };
+        f[address..address + 4].copy_from_slice(&[10, 2, high, low]);
+        links.arrive_burst(at, direction, &mut [Some(f)]);
+    };
+    (1..=CLIENTS).for_each(|host| arrive(&mut links, millis(1), Direction::Return, host));
+    assert_eq!(returned(&mut links, millis(15)).len(), usize::from(CLIENTS));
+    (1..=CLIENTS).for_each(|host| arrive(&mut links, millis(20), Direction::Forward, host));
+    assert_eq!(returned(&mut links, millis(21)), []);
+    arrive(&mut links, millis(25), Direction::Return, 1);
+    assert_eq!(returned(&mut links, millis(40)), [millis(35)]);
+}
+
+#[test]
+fn refused_frame_that_bypasses_does_not_hold_frames_between_links() {
+    let mut links = links(&vec![Plan::transparent(); ACCESS.end], true);
+    // An ARP reply (RFC 826) is on the link of its sender.
+    let mut reply = vec![0; 60];
+    reply[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
+    reply[28..32].copy_from_slice(&[10, 0, 2, 1]);
+    let f = frame_of(2, Direction::Return, 1, 60, 0);
+    links.arrive_burst(Instant(1), Direction::Return, &mut [Some(reply)]);
+    links.arrive_burst(Instant(2), Direction::Return, &mut [Some(f)]);
+    assert_eq!(returned(&mut links, Instant(5)), [Instant(2)]);
 }

@@ -95,8 +95,8 @@ impl<B: Buffer> Engine<B> {
     }
 
     /// Advances lagging beams, of `only` one direction if there is one, to `now`, with a bounded
-    /// amount of work per turn.
-    pub(super) fn serve_beams(&mut self, now: Instant, only: Option<Direction>) {
+    /// amount of work per turn. Returns whether some still lag.
+    pub(super) fn serve_beams(&mut self, now: Instant, only: Option<Direction>) -> bool {
         let mut most = SERVED;
         for _ in 0..self.beams.lagging() {
             let Some(number) = self.beams.next_lagging() else { break };
@@ -109,9 +109,10 @@ impl<B: Buffer> Engine<B> {
             if self.beams.served(number, now) {
                 self.schedule_beam(number);
             } else if most == 0 {
-                break;
+                return true;
             }
         }
+        false
     }
 
     /// Advances the beams to `at`, and regroups them if members or weights

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Release: frames that are due go to the egress, pipe by pipe.
+//!
+//! A release does a bounded amount of work. That the egress took no frame does not mean that none is
+//! due: the visited pipes may have had only records of lost frames. [`Released::more`] tells, and
+//! [`Engine::next_deadline`].
 
 use crate::client::ClientKey;
 use crate::frame::{Buffer, Frame, NoBuffer};
@@ -53,6 +57,16 @@ impl<B, F: FnMut(Departure<'_, B>) -> bool> Egress<B> for F {
     fn offer(&mut self, departure: Departure<'_, B>) -> bool {
         self(departure)
     }
+}
+
+/// The result of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    /// Frames that the egress took.
+    pub frames: usize,
+    /// Whether more may be due at the same instant that the egress has not refused: the budget is spent,
+    /// the work of a release is bounded, or the visited pipes had only records of lost frames.
+    pub more: bool,
 }
 
 impl Slot {
@@ -121,13 +135,15 @@ fn refuse<B>(refused: &mut ByDirection<bool>, egress: &impl Egress<B>, direction
 
 impl<B: Buffer> Engine<B> {
     /// Offers up to `budget` frames that are due at `now` to `egress`, pipe by pipe
-    /// in turns of a few frames. Returns the number taken.
+    /// in turns of a few frames. Returns the number taken. After 0 frames more can be due:
+    /// [`Engine::next_deadline`] tells.
     pub fn release(&mut self, now: Instant, budget: usize, egress: &mut impl Egress<B>) -> usize {
-        self.release_some(now, None, budget, egress)
+        self.release_some(now, None, budget, egress).frames
     }
 
     /// As [`Engine::release`], of `only` one direction if there is one: nothing of the other one is
-    /// advanced, and all pipes take pending changes first, so that nothing that is due is missed.
+    /// advanced, and all pipes take pending changes first. Repeated until there is no `more`, it misses
+    /// nothing that is due.
     #[inline(always)]
     pub(crate) fn release_some(
         &mut self,
@@ -135,15 +151,16 @@ impl<B: Buffer> Engine<B> {
         only: Option<Direction>,
         budget: usize,
         egress: &mut impl Egress<B>,
-    ) -> usize {
+    ) -> Released {
         self.now = self.now.max(now);
         let now = self.now;
         if only.is_some() {
             self.settle_all();
         }
         self.expire(now);
+        let mut more = false;
         if self.beams.lagging() > 0 {
-            self.serve_beams(now, only);
+            more = self.serve_beams(now, only);
             // Frames that have left a beam may be due.
             self.expire(now);
         }
@@ -156,6 +173,8 @@ impl<B: Buffer> Engine<B> {
         // Each ready pipe is visited; one with more frames is visited again while the
         // budgets last.
         let (mut looked, mut vain, mut served) = (0, 0, 0);
+        // Whether one of those without result can give more: it had only records of lost frames.
+        let mut unfinished = false;
         while sent < budget && looked < self.ready.len() && vain < LOOKS && served < SERVED {
             self.look_ahead();
             let Some(id) = self.ready.next() else { break };
@@ -170,7 +189,8 @@ impl<B: Buffer> Engine<B> {
             if refused[direction] {
                 self.ready.again(id);
                 looked += 1;
-                vain += 1;
+                // Those of the other direction are not bounded: behind them are some of this one.
+                vain += usize::from(only.is_none_or(|only| only == direction));
                 continue;
             }
             let slot = if behind || slot.asked != self.observer {
@@ -198,7 +218,7 @@ impl<B: Buffer> Engine<B> {
             }
             sent += n;
             if n > 0 {
-                looked = 0;
+                (looked, unfinished) = (0, false);
             } else {
                 vain += 1;
             }
@@ -206,6 +226,7 @@ impl<B: Buffer> Engine<B> {
             if deadline <= now {
                 ready.again(id);
                 looked += usize::from(n == 0);
+                unfinished |= n == 0 && !is_refused;
             } else {
                 ready.leave(id);
                 if slot.scheduled <= now {
@@ -215,9 +236,10 @@ impl<B: Buffer> Engine<B> {
                 slot.schedule(wheel, id, deadline);
             }
         }
+        more |= unfinished || looked < self.ready.len();
         self.settle();
         self.settled = 0;
-        sent
+        Released { frames: sent, more }
     }
 
     #[cold]

@@ -9,7 +9,7 @@
 //! in the order of these instants, whenever the worker gets to it: so its fate depends on arrivals
 //! alone. For this, one direction is passed on before the next link of that direction is
 //! advanced, and a change is preceded by all that is due before it. If a turn has more to pass on than
-//! [`PASSES`] times [`PASSED`] frames for a link, the rest is late, as its lateness shows.
+//! [`MOST`] frames for a link, the rest is late, as its lateness shows.
 
 use crate::classify::{Class, classify};
 use crate::client::{ClientKey, ClientName};
@@ -20,10 +20,10 @@ use crate::units::{Direction, Instant};
 
 use super::Links;
 
-/// Frames that a link passes on at a time,
+/// Frames that a link passes on at a time.
 const PASSED: usize = 1024;
-/// and times in a turn.
-const PASSES: usize = 16;
+/// Frames that a link passes on in a turn; a release without a frame counts as one.
+const MOST: usize = 16 * PASSED;
 /// Bytes in front of a frame's tag, in the shared link, that name its access link.
 pub const ACCESS_TAG: u32 = 4;
 
@@ -110,8 +110,9 @@ impl<B: Buffer, E: Egress<B>> Egress<B> for Passer<'_, B, E> {
         true
     }
 
-    fn is_full(&self, direction: Direction) -> bool {
-        self.egress.is_full(direction)
+    /// Only frames that bypass can be refused: the others must not wait for them.
+    fn is_full(&self, _direction: Direction) -> bool {
+        false
     }
 
     fn now(&mut self, turn: Instant) -> Instant {
@@ -212,14 +213,14 @@ impl<B: Buffer> Links<B> {
         }
         self.deliver(Direction::Return);
         if let Some(shared) = self.link(group.shared) {
-            sent += shared.release_some(now, Some(Direction::Return), budget, egress);
+            sent += shared.release_some(now, Some(Direction::Return), budget, egress).frames;
         }
         self.pass_on(group.shared, Direction::Forward, now, egress);
         self.deliver(Direction::Forward);
         for link in &group.members {
             if let Some(engine) = self.link(*link) {
                 let budget = budget - sent.min(budget);
-                sent += engine.release_some(now, Some(Direction::Forward), budget, egress);
+                sent += engine.release_some(now, Some(Direction::Forward), budget, egress).frames;
             }
         }
         for link in group.members.iter().chain([&group.shared]) {
@@ -230,7 +231,7 @@ impl<B: Buffer> Links<B> {
         sent
     }
 
-    /// Moves frames of one direction that are due out of a link, into the stage.
+    /// Moves all frames of one direction that are due out of a link, into the stage, up to [`MOST`].
     fn pass_on(
         &mut self,
         link: usize,
@@ -241,10 +242,14 @@ impl<B: Buffer> Links<B> {
         let mut stage = std::mem::take(&mut self.stage);
         if let Some(engine) = self.link(link) {
             let mut passer = Passer { stage: &mut stage, from: link, egress };
-            for _ in 0..PASSES {
-                if engine.release_some(now, Some(direction), PASSED, &mut passer) == 0 {
+            let mut left = MOST;
+            while left > 0 {
+                let budget = PASSED.min(left);
+                let released = engine.release_some(now, Some(direction), budget, &mut passer);
+                if !released.more {
                     break;
                 }
+                left -= released.frames.max(1);
             }
         }
         self.stage = stage;
