@@ -118,6 +118,13 @@ pub struct Arguments {
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub core: Vec<usize>,
 
+    /// Scheduling priority, as a nice value from -20, which is the highest, to 19. Where the system does not
+    /// permit it, the priority stays as it is, and the log says so. [default: -10, or the value that it
+    /// is started with if that is lower]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i8).range(-20..=19))]
+    pub nice: Option<i8>,
+
     /// Hugepages for DPDK's buffers: `auto` uses them where enough are reserved.
     /// [default: auto]
     #[arg(long, value_enum)]

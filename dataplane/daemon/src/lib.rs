@@ -18,6 +18,7 @@ pub mod names;
 pub mod pairs;
 pub mod polling;
 pub mod ports;
+pub mod priority;
 pub mod pulse;
 mod refusal;
 pub mod schedule;

@@ -16,6 +16,7 @@ use dataplane::memory::check_memory;
 use dataplane::pairs::{self, PortPair};
 use dataplane::polling;
 use dataplane::ports::{self, Counted, Needs, Opened};
+use dataplane::priority;
 use dataplane::pulse;
 use dataplane::service::Service;
 use dataplane::steering;
@@ -78,6 +79,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
+    // Before any thread is spawned: they inherit it.
+    let nice = priority::choose(arguments.nice);
+    priority::set(nice).log(nice);
     let calibration = Calibration::begin();
     let Choices { pairs, cores, .. } = choices;
     // First, so that a second dataplane is refused before it touches a port.

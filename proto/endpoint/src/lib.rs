@@ -7,6 +7,7 @@
 
 pub mod errors;
 pub mod log;
+pub mod session;
 pub mod supervisor;
 
 use nix::fcntl::{Flock, FlockArg};

@@ -248,7 +248,7 @@ fn program(command: &mut Command, setup: &Setup, name: &str) -> Result<Pid, Stri
     for variable in ["LINKEMU_STATE", "LINKEMU_METRICS", "LINKEMU_LOG"] {
         command.env_remove(variable);
     }
-    command.stdin(Stdio::null()).stdout(log).stderr(error).process_group(0);
+    endpoint::session::lead(command.stdin(Stdio::null()).stdout(log).stderr(error));
     let child = command
         .spawn()
         .map_err(|e| format!("cannot start {}: {e}", command.get_program().to_string_lossy()))?;
