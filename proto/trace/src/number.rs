@@ -5,7 +5,8 @@
 //! taken as they are. Digits below the unit are rounded half away from zero.
 
 /// Digits that are taken; those after them are finer than anything that is measured.
-const DIGITS: u32 = 18;
+/// Nanoseconds since 1970 have 19, and every number of 19 fits into 64 bits.
+const DIGITS: u32 = 19;
 
 /// A number as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ fn scaled(mantissa: u64, decimals: i32, factor: u64) -> Option<i64> {
             u64::try_from(sum / u128::from(power)).ok()
         }
         Some(power) => mantissa.checked_mul(power).and_then(|v| v.checked_mul(factor)),
-        // Twenty decimals and more of a number of eighteen digits.
+        // Twenty decimals and more of a number of nineteen digits.
         None if decimals > 0 => {
             let power = 10_u128.checked_pow(decimals.unsigned_abs()).unwrap_or(u128::MAX);
             u64::try_from(u128::from(mantissa) * u128::from(factor) / power).ok()
@@ -132,6 +133,11 @@ mod tests {
     fn numbers_are_read_exactly() {
         assert_eq!(value("598.123456", MS), Some(598_123_456));
         assert_eq!(value("1795283678.707028", S), Some(1_795_283_678_707_028_000));
+        assert_eq!(value("1725927977397135872", 1), Some(1_725_927_977_397_135_872));
+        assert_eq!(value("-1725927977397135873", 1), Some(-1_725_927_977_397_135_873));
+        assert_eq!(value("1725927977.397135873", S), Some(1_725_927_977_397_135_873));
+        assert_eq!(value("1725927977397.135873", MS), Some(1_725_927_977_397_135_873));
+        assert_eq!(value("9223372036854775807", 1), Some(i64::MAX));
         assert_eq!(value("0.0000005", MS), Some(1), "half a nanosecond is rounded up");
         assert_eq!(value("0.00000049", MS), Some(0));
         assert_eq!(value("5.981234567890123456789e-1", S), Some(598_123_457));
@@ -151,6 +157,8 @@ mod tests {
             assert_eq!(value(text, 1), None, "{text}");
         }
         assert_eq!(value("1234567890123456789012", 1), None);
+        assert_eq!(value("9223372036854775808", 1), None);
+        assert_eq!(value("9999999999999999999", 1), None);
         assert_eq!(value("10000000000", S), None, "more than 292 years of nanoseconds");
         assert_eq!(value("1e18", S), None);
     }
@@ -184,7 +192,7 @@ mod tests {
         }
 
         #[test]
-        fn whole_nanoseconds_read_back(ns in -9_000_000_000_000_000_i64..9_000_000_000_000_000) {
+        fn whole_nanoseconds_read_back(ns in -i64::MAX..=i64::MAX) {
             let text = format!("{}{}.{:09}", if ns < 0 { "-" } else { "" },
                 ns.unsigned_abs() / S, ns.unsigned_abs() % S);
             prop_assert_eq!(value(&text, S), Some(ns));

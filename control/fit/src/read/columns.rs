@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A table with columns that the user named or numbered. Fields are separated by commas,
-//! semicolons, tabs or spaces; lines that begin with `#` are comments. The first row is a header if
-//! it cannot be read as a probe.
+//! semicolons, tabs or spaces; lines that begin with `#` are comments.
+//!
+//! The first row is a header if it has one of the names and cannot be read as a probe. Otherwise it
+//! must be a probe, and columns have their numbers only.
 
 use super::Limits;
 use super::clean::{LOST, Log, Row, recorded, round_trip};
 use super::error::{Place, ReadError, shown};
 use super::number::{Steps, decimal};
-use super::tap::{Bytes, Tap};
+use super::tap::{BOM, Bytes, Tap};
 use crate::baseline::Format;
 use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::str::FromStr;
 
 const MS: u64 = 1_000_000;
@@ -25,7 +27,7 @@ pub(super) const SEPARATORS: &[u8] = b",;\t ";
 ///
 /// As a text: `sent=NAME[:UNIT],rtt=NAME[:UNIT],seq=NAME,lost=TEXT`, the last two optional, with
 /// `done=` in place of `sent=` if the times are those of answers and timeouts. A column without a
-/// name has its number, from 1. Or the meaning of each column in turn, as in `time:s,rtt:ms`: `time`
+/// name has its number, from 1; in a table without a header a number is nothing else. Or the meaning of each column in turn, as in `time:s,rtt:ms`: `time`
 /// (or `sent`), `done`, `rtt`, `seq`, and `_` for any other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
@@ -117,6 +119,27 @@ pub(super) enum Unit {
     /// A number of so many nanoseconds.
     Number(u64),
     Rfc3339,
+    /// Seconds or a date: no unit was given.
+    Any,
+}
+
+/// Whether a name is the number of a column, from 1.
+fn number(name: &str) -> Option<usize> {
+    name.trim().parse().ok()
+}
+
+/// The column of a header that has this name.
+fn position(header: &ByteRecord, name: &str) -> Option<usize> {
+    header.iter().position(|field| field.trim_ascii() == name.trim().as_bytes())
+}
+
+/// A name with which [`Columns`] finds this column of a header again. None if the cell is empty or a
+/// number, is repeated, or cannot be written there.
+pub(super) fn name_in(header: &ByteRecord, column: usize) -> Option<&str> {
+    let name = std::str::from_utf8(header.get(column)?.trim_ascii()).ok()?;
+    let is_number = decimal(name.as_bytes(), 1).is_some();
+    let usable = !name.is_empty() && !name.contains(',') && !is_number;
+    (usable && position(header, name) == Some(column)).then_some(name)
 }
 
 /// Splits `NAME:UNIT`.
@@ -157,23 +180,32 @@ enum Lost<'a> {
 impl<'a> Layout<'a> {
     /// From the first row, which has the names if it is a header.
     fn find(columns: &'a Columns, first: &ByteRecord) -> Result<Self, ReadError> {
-        let by_name = |name: &str| {
-            first.iter().position(|field| field.trim_ascii() == name.trim().as_bytes())
-        };
-        let by_number = |name: &str| {
-            let number = name.trim().parse::<usize>().ok()?.checked_sub(1)?;
-            (number < first.len()).then_some(number)
-        };
+        let names = [named(&columns.sent).0, named(&columns.rtt).0];
+        let mut names = names.into_iter().chain(columns.sequence.as_deref());
+        if names.any(|name| number(name).is_none() && position(first, name).is_some()) {
+            let layout = Self::of(columns, first, true)?;
+            if layout.probe(first, 1).is_err() {
+                return Ok(layout);
+            }
+        }
+        Self::of(columns, first, false)
+    }
+
+    fn of(columns: &'a Columns, first: &ByteRecord, header: bool) -> Result<Self, ReadError> {
+        let by_name = |name: &str| position(first, name).filter(|_| header);
         let at = |name: &str| {
-            by_name(name)
-                .or_else(|| by_number(name))
-                .ok_or_else(|| ReadError::NoColumn { column: name.into(), header: joined(first) })
+            let by_number = || number(name)?.checked_sub(1).filter(|column| *column < first.len());
+            by_name(name).or_else(by_number).ok_or_else(|| ReadError::NoColumn {
+                column: name.into(),
+                row: if header { "header" } else { "first row" },
+                content: joined(first),
+            })
         };
         let (sent, sent_unit) = named(&columns.sent);
         let (rtt, rtt_unit) = named(&columns.rtt);
         let rtt_unit = match rtt_unit {
             Some(Unit::Number(unit)) => unit,
-            None => MS,
+            None | Some(Unit::Any) => MS,
             Some(Unit::Rfc3339) => {
                 return Err(ReadError::ColumnsText {
                     text: columns.rtt.clone(),
@@ -181,26 +213,71 @@ impl<'a> Layout<'a> {
                 });
             }
         };
-        let sent = at(sent)?;
-        let dated = || first.get(sent).is_some_and(|cell| date(cell.trim_ascii()).is_some());
-        let default = if dated() { Unit::Rfc3339 } else { Unit::Number(S) };
         let lost = columns.lost.as_deref().map(|lost| match by_name(lost) {
             Some(column) => Lost::Column(column),
             None => Lost::Text(lost.as_bytes()),
         });
-        let mut layout = Self {
+        Ok(Self {
             columns,
-            sent: (sent, sent_unit.unwrap_or(default)),
+            sent: (at(sent)?, sent_unit.unwrap_or(Unit::Any)),
             rtt: (at(rtt)?, rtt_unit),
             sequence: columns.sequence.as_deref().map(at).transpose()?,
             lost,
             fields: first.len(),
-            header: true,
+            header,
+        })
+    }
+
+    /// Reads a row as a probe, for nothing but its errors.
+    fn probe(&self, record: &ByteRecord, line: u64) -> Result<(), ReadError> {
+        let numbered = self.sequence.is_some();
+        let mut log = Log { numbered, ..Log::new(Format::Columns) };
+        row(self, record, line, &mut log, &mut Steps::new(1))
+    }
+
+    /// Checks a first row that is no header.
+    fn check(&self, first: &ByteRecord, line: u64) -> Result<(), ReadError> {
+        self.probe(first, line).map_err(|error| match error {
+            ReadError::Line { place, problem, content } => {
+                let problem = format!("{problem}; {}", self.remedy(first));
+                ReadError::Line { place, problem, content }
+            }
+            other => other,
+        })
+    }
+
+    /// How a first row that is neither a header nor a probe can be read.
+    fn remedy(&self, first: &ByteRecord) -> String {
+        let cells = [Some(self.sent.0), Some(self.rtt.0), self.sequence];
+        let mut cells = cells.into_iter().flatten().filter_map(|column| first.get(column));
+        let is_text = |cell: &[u8]| cell.trim_ascii().first().is_some_and(u8::is_ascii_alphabetic);
+        match self.named_by(first).filter(|_| cells.all(is_text)) {
+            Some(columns) => format!(
+                "if this row is the header, name the columns: --columns {columns:?}; if it is no \
+                 probe, begin it with #"
+            ),
+            None => "correct it, or begin it with # to leave it out".into(),
+        }
+    }
+
+    /// These columns by the names of a header, if it has one that can be used.
+    fn named_by(&self, header: &ByteRecord) -> Option<String> {
+        let named_by = |text: &str, column: usize| {
+            let unit = &text[named(text).0.len()..];
+            let name = name_in(header, column).filter(|name| named(name).1.is_none());
+            name.map(|name| format!("{name}{unit}"))
         };
-        let mut scratch = Log::new(Format::Columns);
-        let probe = row(&layout, first, 1, &mut scratch, &mut Steps::new(1));
-        layout.header = probe.is_err();
-        Ok(layout)
+        let (sent, rtt) = (&self.columns.sent, &self.columns.rtt);
+        let by_name = (named_by(sent, self.sent.0), named_by(rtt, self.rtt.0));
+        let sequence = self.sequence.and_then(|column| name_in(header, column).map(str::to_owned));
+        let any = by_name.0.is_some() || by_name.1.is_some() || sequence.is_some();
+        let columns = Columns {
+            sent: by_name.0.unwrap_or_else(|| sent.clone()),
+            rtt: by_name.1.unwrap_or_else(|| rtt.clone()),
+            sequence: sequence.or_else(|| self.columns.sequence.clone()),
+            ..self.columns.clone()
+        };
+        any.then(|| columns.to_string())
     }
 
     /// These columns with a text that marks a loss.
@@ -235,30 +312,21 @@ pub(super) fn read(
     columns: &Columns,
     limits: Limits,
 ) -> Result<(Log, String), ReadError> {
-    let builder = |delimiter: u8| {
-        let mut builder = ReaderBuilder::new();
-        builder.has_headers(false).flexible(true).comment(Some(b'#')).buffer_capacity(1 << 16);
-        // With \r in the last field, where it is trimmed, lines are counted as editors do.
-        builder.delimiter(delimiter).terminator(Terminator::Any(b'\n'));
-        builder
-    };
-    // The separator with which the named columns exist.
-    let with = |delimiter: u8| {
-        let mut header = ByteRecord::new();
-        let mut reader = builder(delimiter).from_reader(head);
-        next(&mut reader, &mut header).is_ok() && Layout::find(columns, &header).is_ok()
-    };
-    let delimiter = SEPARATORS.iter().copied().find(|d| with(*d)).unwrap_or(b',');
-    let mut reader = builder(delimiter).from_reader(Tap::lines(bytes));
+    let delimiter = separator(head, columns).0;
+    let mut tap = Tap::lines(bytes);
+    if head.starts_with(BOM) {
+        io::copy(&mut (&mut tap).take(BOM.len() as u64), &mut io::sink())?;
+    }
+    let mut reader = builder(delimiter).from_reader(tap);
     let mut record = ByteRecord::new();
     if !next(&mut reader, &mut record)? {
         return Err(ReadError::NoProbe);
     }
-    if let Some(first) = record.get(0).and_then(|field| field.strip_prefix(super::tap::BOM)) {
-        let fields = std::iter::once(first).chain(record.iter().skip(1)).map(<[u8]>::to_vec);
-        record = fields.collect::<Vec<_>>().into();
-    }
     let layout = Layout::find(columns, &record)?;
+    if !layout.header {
+        // The reader stands after the line's end.
+        layout.check(&record, reader.position().line().saturating_sub(1).max(1))?;
+    }
     let numbered = layout.sequence.is_some();
     let mut log = Log { numbered, done: columns.done, limits, ..Log::new(Format::Columns) };
     let mut steps = Steps::new(layout.rtt.1);
@@ -287,6 +355,33 @@ pub(super) fn read(
     }
     log.resolution_ns = steps.step();
     Ok((log, reader.into_inner().sha256()?))
+}
+
+fn builder(delimiter: u8) -> ReaderBuilder {
+    let mut builder = ReaderBuilder::new();
+    builder.has_headers(false).flexible(true).comment(Some(b'#')).buffer_capacity(1 << 16);
+    // With \r in the last field, where it is trimmed, lines are counted as editors do.
+    builder.delimiter(delimiter).terminator(Terminator::Any(b'\n'));
+    builder
+}
+
+/// The separator of a file that begins with `head`, and whether its first row is a header or a probe
+/// with it. If it is neither with any, the separator with which the columns exist.
+fn separator(head: &[u8], columns: &Columns) -> (u8, bool) {
+    let head = head.strip_prefix(BOM).unwrap_or(head);
+    let fits = |delimiter: u8| {
+        let mut first = ByteRecord::new();
+        next(&mut builder(delimiter).from_reader(head), &mut first).ok().filter(|found| *found)?;
+        let layout = Layout::find(columns, &first).ok()?;
+        Some((delimiter, layout.header || layout.probe(&first, 1).is_ok()))
+    };
+    let all = || SEPARATORS.iter().filter_map(|delimiter| fits(*delimiter));
+    all().find(|(_, reads)| *reads).or_else(|| all().next()).unwrap_or((b',', false))
+}
+
+/// Whether the columns are those of a file that begins with `head`.
+pub(super) fn are_of(columns: &Columns, head: &[u8]) -> bool {
+    separator(head, columns).1
 }
 
 /// The next record that is no blank line.
@@ -344,7 +439,8 @@ fn row(
     let place = Place::Line(line);
     let bad = |problem: String| ReadError::Line { place, problem, content: joined(record) };
     if record.len() != layout.fields {
-        let problem = format!("{} fields where the header has {}", record.len(), layout.fields);
+        let first = if layout.header { "header" } else { "first row" };
+        let problem = format!("{} fields where the {first} has {}", record.len(), layout.fields);
         return Err(bad(problem));
     }
     let cell = |index: usize| record.get(index).unwrap_or_default().trim_ascii();
@@ -352,7 +448,10 @@ fn row(
         Some(index) => {
             let number = decimal(cell(index), 1).filter(|n| n.decimals == 0);
             let number = number.and_then(|n| u64::try_from(n.value).ok());
-            number.ok_or_else(|| bad("the sequence number is no whole number".into()))?
+            number.ok_or_else(|| {
+                let cell = shown(cell(index));
+                bad(format!("the sequence number {cell:?} is no whole number from 0 on"))
+            })?
         }
         None => 0,
     };
@@ -373,14 +472,18 @@ fn row(
     let sent_ns = match layout.sent.1 {
         Unit::Number(unit) => decimal(sent, unit).map(|number| number.value),
         Unit::Rfc3339 => date(sent),
+        Unit::Any => decimal(sent, S).map(|number| number.value).or_else(|| date(sent)),
     };
     let sent_ns = sent_ns.ok_or_else(|| {
-        bad(match layout.sent.1 {
-            Unit::Number(_) => {
-                "the send time is no number; if it is a date, its unit is rfc3339".into()
+        let problem = match layout.sent.1 {
+            Unit::Number(_) | Unit::Any if decimal(sent, 1).is_some() => {
+                "is more than 292 years: is the unit right?"
             }
-            Unit::Rfc3339 => "the send time is no date and time, as 2020-07-24T00:00:00Z".into(),
-        })
+            Unit::Number(_) => "is no number; if it is a date, its unit is rfc3339",
+            Unit::Rfc3339 => "is no date and time, as 2020-07-24T00:00:00Z",
+            Unit::Any => "is neither a number of seconds nor a date and time",
+        };
+        bad(format!("the send time {:?} {problem}", shown(sent)))
     })?;
     let rtt_ns = if lost {
         LOST
@@ -388,7 +491,8 @@ fn row(
         let number = decimal(rtt, layout.rtt.1).ok_or_else(|| {
             let columns = layout.with_lost(rtt);
             bad(format!(
-                "the round trip is no number; if it marks a lost probe: --columns {columns:?}"
+                "the round trip {:?} is no number; if it marks a lost probe: --columns {columns:?}",
+                shown(rtt)
             ))
         })?;
         let ns = round_trip(number.value, place, || shown(rtt));

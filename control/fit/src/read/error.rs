@@ -66,8 +66,13 @@ pub enum ReadError {
         problem: String,
     },
     /// A column that does not exist.
-    #[error("there is no column {column:?}: the header is {header:?}{}", units(column))]
-    NoColumn { column: String, header: String },
+    #[error("there is no column {column:?}: the {row} is {content:?}{}", units(column))]
+    NoColumn {
+        column: String,
+        /// What the first row is.
+        row: &'static str,
+        content: String,
+    },
     /// The content violates the stated or detected format.
     #[error("the file is not in the format {}: {problem}", format.name())]
     Malformed { format: Format, problem: String },

@@ -2,8 +2,9 @@
 //! Which columns a table seems to have, for the message that asks for them.
 //!
 //! Names count first, then values: times ascend, and round trips do not. The user confirms the guess.
+//! A guess with which the first row is neither a header nor a probe is not made.
 
-use super::columns::{SEPARATORS, date};
+use super::columns::{Columns, SEPARATORS, are_of, date, name_in};
 use super::tap::BOM;
 use csv::{ByteRecord, ReaderBuilder};
 
@@ -20,11 +21,13 @@ pub(super) fn guess(head: &[u8]) -> Option<String> {
         reader.has_headers(false).flexible(true).comment(Some(b'#')).delimiter(*separator);
         let rows = reader.from_reader(whole).into_byte_records().take(ROWS).filter_map(Result::ok);
         let rows: Vec<ByteRecord> = rows.filter(|row| row.len() > 1).collect();
-        of_rows(&rows)
+        let guess = of_rows(&rows, true).or_else(|| of_rows(&rows, false))?;
+        guess.parse::<Columns>().is_ok_and(|columns| are_of(&columns, head)).then_some(guess)
     })
 }
 
-fn of_rows(rows: &[ByteRecord]) -> Option<String> {
+/// Of rows whose first one is a header, or is none.
+fn of_rows(rows: &[ByteRecord], header: bool) -> Option<String> {
     let first = rows.first()?;
     let number = |row: &ByteRecord, column: usize| {
         let text = std::str::from_utf8(row.get(column)?).ok()?;
@@ -33,13 +36,12 @@ fn of_rows(rows: &[ByteRecord]) -> Option<String> {
     let dated = |row: &ByteRecord, column: usize| {
         row.get(column).and_then(|cell| date(cell.trim_ascii())).is_some()
     };
-    let header = (0..first.len()).all(|c| number(first, c).is_none() && !dated(first, c));
-    let body = if header { &rows[1..] } else { rows };
+    let body = &rows[usize::from(header)..];
     let columns: Vec<Column> = (0..first.len())
         .map(|index| {
-            let name = String::from_utf8_lossy(first.get(index).unwrap_or_default());
+            let name = name_in(first, index).filter(|_| header);
             Column {
-                name: if header { name.trim().to_owned() } else { (index + 1).to_string() },
+                name: name.map_or_else(|| (index + 1).to_string(), str::to_owned),
                 dated: body.first().is_some_and(|row| dated(row, index)),
                 values: body.iter().filter_map(|row| number(row, index)).collect(),
             }
@@ -59,6 +61,10 @@ fn of_rows(rows: &[ByteRecord]) -> Option<String> {
             columns.iter().enumerate().find_map(other)
         })?;
     let sequence = columns.iter().enumerate().find(|(i, c)| *i != time && *i != rtt && c.counts());
+    let mut used = [Some(time), Some(rtt), sequence.map(|(i, _)| i)].into_iter().flatten();
+    if header && used.any(|c| number(first, c).is_some() || dated(first, c)) {
+        return None;
+    }
     let (time, rtt) = (&columns[time], &columns[rtt]);
     let sequence = sequence.map_or(String::new(), |(_, c)| format!(",seq={}", c.name));
     let rtt_unit = rtt.unit_in_name().unwrap_or("ms");

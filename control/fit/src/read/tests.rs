@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 mod cleaning;
 mod columns;
 mod every_loss;
+mod headers;
 mod hostile;
 mod irtt;
 mod ping;

@@ -74,10 +74,10 @@ fn bad_lines_are_named() {
             |row: &str| format!("n,t,rtt\n0,0,600\n\n# note\n{row}\n2,2,600\n").replace('\n', ends);
         for (row, parts) in [
             ("1,1", &["line 5", "2 fields where the header has 3", "\"1,1\""][..]),
-            ("x,1,600", &["line 5", "sequence number is no whole"]),
-            ("1.5,1,600", &["line 5", "sequence number is no whole"]),
-            ("1,noon,600", &["line 5", "send time is no number"]),
-            ("1,,600", &["line 5", "send time is no number"]),
+            ("x,1,600", &["line 5", "sequence number \"x\" is no whole"]),
+            ("1.5,1,600", &["line 5", "sequence number \"1.5\" is no whole"]),
+            ("1,noon,600", &["line 5", "send time \"noon\" is neither a number"]),
+            ("1,,600", &["line 5", "send time \"\" is neither a number"]),
             ("1,1,gone", &["line 5", "--columns \"sent=t,rtt=rtt,seq=n,lost=gone\""]),
             ("1,1,0", &["line 5", "more than zero", "--columns \"sent=t,rtt=rtt,seq=n,lost=0\""]),
             ("1,1,-600", &["line 5", "more than zero", "lost=-600\""]),
