@@ -2,6 +2,7 @@
 //! Formats of rate traces, and errors of reading them.
 
 use crate::FILE_BYTES;
+use crate::packet_times::BackInTime;
 use crate::text::shown;
 use std::io;
 
@@ -75,6 +76,8 @@ pub enum RateError {
     NoPath,
     #[error("{name} is no capture in pcap or pcapng, or is cut off: {problem}")]
     Capture { name: String, problem: String },
+    #[error("{name}: {error}")]
+    BackInTime { name: String, error: BackInTime },
     #[error(
         "none of {sent} packets is in both captures: is the second one of the same packets, and \
          are the clocks less than a minute apart? The offset of the second clock can be given"

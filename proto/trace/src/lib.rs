@@ -19,6 +19,7 @@
 mod error;
 pub mod number;
 mod opportunities;
+pub mod packet_times;
 mod pair;
 mod path;
 mod steps;

@@ -4,18 +4,20 @@
 //! Packets are matched by what a router does not change: addresses, protocol, IPv4 identification,
 //! and the first bytes of the payload without the checksum of TCP and UDP, which a network card may
 //! compute after the capture. Both captures are read side by side, and a packet waits for its match
-//! for at most [`LONGEST_NS`], so that the memory does not grow with the length of the captures.
+//! for at most [`LONGEST_NS`], so that the memory does not grow with the length of the captures. Times
+//! that go back are an error ([`PacketTimes`]).
 //!
 //! A step has the mean delay and the share of losses of the packets that were sent in it. In a step
 //! without delivered packets the delay is interpolated linearly between its neighbours, and without
 //! packets the loss is zero.
 
-use crate::{RateError, STEPS, regular_file};
+use crate::packet_times::PacketTimes;
+use crate::{RateError, S, STEPS, regular_file};
 use etherparse::{LaxNetSlice, LaxSlicedPacket};
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
-use pcap_file::{DataLink, PcapError};
+use pcap_file::{DataLink, PcapError, TsResolution};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -52,7 +54,7 @@ pub struct Pair {
 /// Matches the packets of two captures. The clock of `after` is ahead by `offset_ns`.
 ///
 /// # Errors
-/// If a file is no capture, nothing matches, or a packet arrives before it was sent.
+/// If a file is no capture, its times go back, nothing matches, or packets arrive before they were sent.
 pub fn read_pair(
     before: &Path,
     after: &Path,
@@ -127,8 +129,7 @@ impl Pairing {
 
     fn sent(&mut self, time: u64, key: u64) -> Result<(), RateError> {
         if let Some(arrived) = self.early.remove(&key) {
-            self.reversed.0 += 1;
-            self.reversed.1 = self.reversed.1.max(time.saturating_sub(arrived));
+            self.reverse(time, arrived);
         }
         let start = *self.start.get_or_insert(time);
         if time.saturating_sub(start) / self.step_ns >= STEPS {
@@ -141,13 +142,27 @@ impl Pairing {
         Ok(())
     }
 
+    /// A packet arrived before it was sent.
+    fn reverse(&mut self, sent: u64, arrived: u64) {
+        self.reversed.0 += 1;
+        self.reversed.1 = self.reversed.1.max(sent.saturating_sub(arrived));
+    }
+
     fn arrived(&mut self, time: u64, key: u64) {
-        let Some(sent) = self.waiting.get_mut(&key).and_then(VecDeque::pop_front) else {
+        let waiting = self.waiting.get(&key).and_then(VecDeque::front).copied();
+        let Some(sent) = waiting.filter(|sent| *sent <= time) else {
             self.pair.unmatched += 1;
-            self.early.insert(key, time);
-            self.early_order.push_back((time, key));
+            match waiting {
+                // Packets are not quite in the order of their times.
+                Some(sent) => self.reverse(sent, time),
+                None => {
+                    self.early.insert(key, time);
+                    self.early_order.push_back((time, key));
+                }
+            }
             return;
         };
+        self.waiting.get_mut(&key).and_then(VecDeque::pop_front);
         if self.waiting.get(&key).is_some_and(VecDeque::is_empty) {
             self.waiting.remove(&key);
         }
@@ -248,6 +263,7 @@ fn steps(sums: &[Sum]) -> Vec<PairStep> {
 struct Capture {
     name: String,
     reader: Reader,
+    times: PacketTimes,
 }
 
 enum Reader {
@@ -268,7 +284,7 @@ impl Capture {
             PcapReader::new(file).map(Reader::Pcap)
         };
         let reader = reader.map_err(|error| capture(&name, &error))?;
-        Ok(Self { name, reader })
+        Ok(Self { name, reader, times: PacketTimes::default() })
     }
 
     /// Time in nanoseconds and key of the next IP packet.
@@ -276,11 +292,16 @@ impl Capture {
         loop {
             let (time, key) = match &mut self.reader {
                 Reader::Pcap(reader) => {
-                    let link = reader.header().datalink;
-                    let Some(packet) = reader.next_packet() else { return Ok(None) };
+                    let header = reader.header();
+                    let fraction = match header.ts_resolution {
+                        TsResolution::MicroSecond => 1_000,
+                        TsResolution::NanoSecond => 1,
+                    };
+                    // Raw, since captures with a snapshot length say longer packets than they hold.
+                    let Some(packet) = reader.next_raw_packet() else { return Ok(None) };
                     let packet = packet.map_err(|error| capture(&self.name, &error))?;
-                    let time = u64::try_from(packet.timestamp.as_nanos()).unwrap_or(u64::MAX);
-                    (time, key(link, &packet.data))
+                    let time = u64::from(packet.ts_sec) * S + u64::from(packet.ts_frac) * fraction;
+                    (time, key(header.datalink, &packet.data))
                 }
                 Reader::PcapNg(reader) => {
                     let Some(block) = reader.next_block() else { return Ok(None) };
@@ -297,6 +318,9 @@ impl Capture {
                     (time, key(interface.linktype, &packet.data))
                 }
             };
+            if let Err(error) = self.times.check(time) {
+                return Err(RateError::BackInTime { name: self.name.clone(), error });
+            }
             if let Some(key) = key {
                 return Ok(Some((time, key)));
             }
@@ -306,15 +330,14 @@ impl Capture {
 
 /// A timestamp of pcapng: its resolution is a negative power of ten, or of two with the highest bit.
 fn nanos(units: u128, resolution: u8) -> u64 {
-    const S: u128 = 1_000_000_000;
     let per_second = match resolution {
         power @ 0..=38 => 10_u128.pow(power.into()),
         power @ 128.. => 1_u128 << (power & 127).min(126),
         _ => u128::MAX,
     };
     let (seconds, rest) = (units / per_second, units % per_second);
-    let below = rest.checked_mul(S).map_or(0, |rest| rest / per_second);
-    u64::try_from(seconds.saturating_mul(S).saturating_add(below)).unwrap_or(u64::MAX)
+    let below = rest.checked_mul(S.into()).map_or(0, |rest| rest / per_second);
+    u64::try_from(seconds.saturating_mul(S.into()).saturating_add(below)).unwrap_or(u64::MAX)
 }
 
 fn capture(name: &str, error: &PcapError) -> RateError {

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use pcap_file::pcap::PcapReader;
 use pcap_file::{DataLink, TsResolution};
+use trace::packet_times::PacketTimes;
 
 use super::flow::Flow;
 
@@ -25,6 +26,8 @@ const FEWEST: u64 = 100_000;
 /// Bytes of the header of Linux cooked captures (tcpdump -i any).
 const COOKED: usize = 16;
 const SECOND_NS: u64 = 1_000_000_000;
+/// Longest flow: a day, as of iperf3.
+const LONGEST_S: u64 = 86_400;
 
 /// Addresses and ports, from the sender of data.
 type Key = ((IpAddr, u16), (IpAddr, u16));
@@ -42,6 +45,9 @@ struct Direction {
     last_at: u64,
     /// End and first transmission of segments in flight.
     flight: VecDeque<(u64, u64)>,
+    /// Whole seconds since the start up to an acknowledgement, and the bytes received before it:
+    /// short for each of many connections, whatever their times.
+    seconds: Vec<(usize, u64)>,
     flow: Flow,
 }
 
@@ -78,15 +84,21 @@ impl Direction {
         }
     }
 
-    fn acknowledges(&mut self, at: u64, number: u32) {
-        let Some(ack) = self.relative(number, self.acked) else { return };
+    fn acknowledges(&mut self, at: u64, number: u32) -> Result<(), String> {
+        let Some(ack) = self.relative(number, self.acked) else { return Ok(()) };
         if ack <= self.acked || ack > self.next + 1 {
-            return;
+            return Ok(());
         }
         let start = *self.start.get_or_insert(at);
         let elapsed = at.saturating_sub(start);
-        while (self.flow.received.len() as u64 + 1) * SECOND_NS <= elapsed {
-            self.flow.received.push(self.acked.saturating_sub(1));
+        let second = elapsed / SECOND_NS;
+        if second > LONGEST_S {
+            return Err(format!(
+                "it has a connection of {second} s: at most {LONGEST_S} s, cut it"
+            ));
+        }
+        if second > self.seconds.last().map_or(0, |(second, _)| *second as u64) {
+            self.seconds.push((second as usize, self.acked.saturating_sub(1)));
         }
         (self.acked, self.last_at) = (ack, at);
         let mut last = None;
@@ -100,6 +112,7 @@ impl Direction {
             let us = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
             self.flow.rtts.push((us(elapsed), us(at.saturating_sub(sent))));
         }
+        Ok(())
     }
 
     /// Time from its SYN to the acknowledgement of that, in ns.
@@ -124,10 +137,12 @@ pub(super) fn read(bytes: impl Read) -> Result<(Flow, Option<String>), String> {
         TsResolution::NanoSecond => 1,
     };
     let mut directions = HashMap::<Key, Direction>::new();
+    let mut times = PacketTimes::default();
     // Raw, since captures with a snapshot length say longer packets than they hold.
     while let Some(packet) = reader.next_raw_packet() {
         let packet = packet.map_err(|error| error.to_string())?;
         let at = u64::from(packet.ts_sec) * SECOND_NS + u64::from(packet.ts_frac) * fraction;
+        times.check(at).map_err(|error| error.to_string())?;
         let sliced = match header.datalink {
             DataLink::ETHERNET => LaxSlicedPacket::from_ethernet(&packet.data).ok(),
             DataLink::LINUX_SLL => {
@@ -147,6 +162,9 @@ pub(super) fn read(bytes: impl Read) -> Result<(Flow, Option<String>), String> {
     let Some(((from, to), mut sender)) = largest.filter(|(_, d)| d.bytes() >= FEWEST) else {
         return Err(format!("it has no TCP connection of at least {FEWEST} bytes"));
     };
+    for (second, bytes) in &sender.seconds {
+        sender.flow.received.resize(*second, *bytes);
+    }
     sender.flow.received.push(sender.bytes());
     sender.flow.complete = true;
     // Of both packets of the handshake, the one from this side was answered a round trip later.
@@ -194,7 +212,7 @@ fn take(
     if tcp.ack()
         && let Some(other) = directions.get_mut(&(to, from))
     {
-        other.acknowledges(at, tcp.acknowledgment_number());
+        other.acknowledges(at, tcp.acknowledgment_number())?;
     }
     Ok(())
 }
@@ -325,6 +343,19 @@ mod tests {
         assert!(read(&few[..]).unwrap_err().contains("no TCP connection of at least"));
         // Cut within a packet.
         assert!(read(&whole[..whole.len() - 7]).is_err());
+    }
+
+    #[test]
+    fn times_that_go_back_or_span_days_are_refused() {
+        let mut back = flow(100, 100);
+        back[300].at = 5;
+        let said = read(&capture(&back)[..]).unwrap_err();
+        assert!(said.contains("packet 301 has the time 1000.005000000 s"), "{said}");
+        let mut long = flow(100, 100);
+        long[300..].iter_mut().for_each(|packet| packet.at += 4_000_000_000_000);
+        let said = read(&capture(&long)[..]).unwrap_err();
+        assert!(said.contains("a connection of 40000000"), "{said}");
+        assert!(said.contains("at most 86400 s"), "{said}");
     }
 
     proptest::proptest! {

@@ -146,3 +146,56 @@ fn resolutions_of_pcapng_become_nanoseconds() {
     assert_eq!(nanos(u128::MAX, 0), u64::MAX);
     assert_eq!(nanos(1, 255), 0);
 }
+
+#[test]
+fn times_that_go_back_are_an_error_with_the_packet_and_both_times() {
+    let lab = lab();
+    let forward = [(1_000 * MS, 1), (2_000 * MS, 2), (3_000 * MS, 3)];
+    let back = [(1_020 * MS, 1), (3_020 * MS, 3), (1_000 * MS, 2)];
+    let forward = |name: &str, hop| lab.write(name, &forward, hop);
+    let back = |name: &str, hop| lab.write(name, &back, hop);
+    let (before, after) = (forward("before", false), forward("after", true));
+    for (before, after, name) in
+        [(&before, back("back-after", true), "back-after"), (&back("back", false), after, "back")]
+    {
+        let said = read_pair(before, &after, MS, 0).unwrap_err().to_string();
+        for part in [name, "packet 3 has the time 1.000000000 s", "packet 2, 3.020000000 s"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}
+
+#[test]
+fn packets_that_are_slightly_out_of_order_have_their_delays() {
+    let lab = lab();
+    let sent = [(5 * MS, 1), (5 * MS - 500_000, 2), (8 * MS, 3)];
+    let received = [(26 * MS, 1), (25 * MS + 500_000, 2), (29 * MS, 3)];
+    let before = lab.write("before", &sent, false);
+    let pair = read_pair(&before, &lab.write("after", &received, true), 100 * MS, 0).unwrap();
+    assert_eq!((pair.delivered, pair.unmatched, pair.steps[0].delay_ns), (3, 0, 21 * MS));
+    // The second one is seen 0.1 ms before it was sent, since the clocks differ.
+    let sent = [(5 * MS, 1), (5 * MS + 900_000, 2), (8 * MS, 3)];
+    let received = [(6 * MS, 1), (5 * MS + 800_000, 2), (9 * MS, 3)];
+    let before = lab.write("before", &sent, false);
+    let pair = read_pair(&before, &lab.write("early", &received, true), 100 * MS, 0).unwrap();
+    assert_eq!((pair.delivered, pair.lost, pair.unmatched), (2, 1, 1));
+    assert_eq!(pair.steps[0].delay_ns, MS);
+}
+
+#[test]
+fn captures_with_a_snapshot_length_are_read() {
+    let lab = lab();
+    let write = |name: &str, time: u64, hop| {
+        let path = lab.0.path().join(name);
+        let header = PcapHeader { snaplen: 150, ..PcapHeader::default() };
+        let mut writer = PcapWriter::with_header(File::create(&path).unwrap(), header).unwrap();
+        // Of a packet of 1,514 bytes only these were kept.
+        let data = packet(1, hop);
+        let packet = PcapPacket::new(Duration::from_nanos(time), 1_514, &data);
+        writer.write_packet(&packet).unwrap();
+        path
+    };
+    let (before, after) = (write("before", 5 * MS, false), write("after", 25 * MS, true));
+    let pair = read_pair(&before, &after, MS, 0).unwrap();
+    assert_eq!((pair.delivered, pair.steps[0].delay_ns), (1, 20 * MS));
+}
