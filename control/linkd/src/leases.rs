@@ -127,17 +127,42 @@ impl Leases {
         }
     }
 
+    /// As [`Self::check`], for a change that may need the leases of other links as well: tokens of any of
+    /// `all` are valid.
+    pub fn check_among<'a>(
+        &self,
+        all: impl Iterator<Item = &'a Self> + Clone,
+        caller: &Caller,
+    ) -> Result<(), Status> {
+        let known = |token| all.clone().any(|it| it.0.as_ref().is_some_and(|h| h.token == token));
+        match &self.0 {
+            None if caller.tokens().all(known) => Ok(()),
+            _ => self.check(caller),
+        }
+    }
+
+    /// Whether a caller may take packets or memory of the link, or add to its packets. `what` says what it
+    /// would do.
+    pub fn check_taking(
+        &self,
+        caller: &Caller,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), Status> {
+        match &self.0 {
+            Some(held) if !caller.has_token(&held.token) => {
+                let message = format!("{}, and {}", what(), taken(&held.lease));
+                Err(Status::failed_precondition(message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a caller may replace or delete a stored profile.
     pub fn check_profile(&self, caller: &Caller, name: &str) -> Result<(), Status> {
         match &self.0 {
-            Some(Held { lease, token, .. })
-                if lease.return_profile == name && !caller.has_token(token) =>
-            {
-                Err(Status::failed_precondition(format!(
-                    "the link returns to the profile {name:?} when the lease ends, and {}",
-                    taken(lease)
-                )))
-            }
+            Some(held) if held.lease.return_profile == name => self.check_taking(caller, || {
+                format!("the link returns to the profile {name:?} when the lease ends")
+            }),
             _ => Ok(()),
         }
     }

@@ -4,21 +4,24 @@
 //! A link is a [`Control`] with its scenarios and its tasks. The dataplane owns the links. linkd
 //! keeps their state to add them again to a restarted dataplane ([`Links::meet`]).
 
+mod moves;
+
 use crate::caller::Caller;
-use crate::control::{Control, is_away, to_its_end, unwritten};
+use crate::control::{Changing, Control, is_away, lock_all, to_its_end, unwritten};
 use crate::events::Events;
 use crate::refusal;
 use crate::scenarios::{Scenarios, follow};
 use crate::watching::Watching;
+use moves::{Moves, moves};
 use proto::dataplane::v1 as dp;
 use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::links_server;
 use proto::{LINK_METADATA, MAIN_LINK, link_id, link_name};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 use tonic::{Code, Request, Response, Status};
 
@@ -76,11 +79,8 @@ impl Links {
                 tracing::error!(name, why = status.message(), "a link is not kept");
             }
         }
-        let mut all = this.others();
-        all.insert(MAIN_LINK.to_owned(), this.main().clone());
-        let controls =
-            all.iter().map(|(name, lane)| (name.clone(), lane.control.clone())).collect();
-        for lane in all.values() {
+        let controls = this.controls();
+        for lane in std::iter::once(this.main()).chain(this.others().values()) {
             if let Some(run) = lane.control.saver().state().scenario {
                 lane.scenarios.visit(&run, &controls);
             }
@@ -95,6 +95,12 @@ impl Links {
     /// All links but `main`, by their names without "links/".
     pub fn others(&self) -> BTreeMap<String, Lane> {
         self.0.others.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The controls of all links, by their names without "links/".
+    fn controls(&self) -> BTreeMap<String, Control> {
+        let others = self.others().into_iter().map(|(name, lane)| (name, lane.control));
+        others.chain([(MAIN_LINK.to_owned(), self.0.main.control.clone())]).collect()
     }
 
     /// The link that a request is about.
@@ -259,7 +265,23 @@ impl Links {
         let pb::CreateLinkRequest { link_id, link } = request;
         let link = pb::NamedLink { name: link_name(&link_id), ..link.unwrap_or_default() };
         let met = self.0.changing.lock().await;
-        let dataplane = self.0.main.control.dataplane();
+        let main = &self.0.main.control;
+        // Their leases stay as they are until the link is there.
+        let mut taken_from = BTreeMap::from([(MAIN_LINK.to_owned(), main.clone())]);
+        let via = proto::link_id(&link.via);
+        if let Ok(shared) = self.named(via) {
+            taken_from.insert(via.to_owned(), shared);
+        }
+        let locked = lock_all(&taken_from).await;
+        for (name, changing) in &locked {
+            changing.leases.check_taking(caller, || match *name {
+                MAIN_LINK => format!("a new link takes its memory from `{MAIN_LINK}`"),
+                shared => {
+                    format!("the packets of `{}` would pass `{shared}`", refusal::clip(&link_id))
+                }
+            })?;
+        }
+        let dataplane = main.dataplane();
         let request = dp::AddLinkRequest { link: Some(link), expected_instance: *met };
         let link = dataplane.add_link(request).await?;
         let state = State { link: Some(link.clone()), instance: *met, ..State::default() };
@@ -283,6 +305,11 @@ impl Links {
             link.clients
         );
         lane.control.tell(pb::EventKind::LinkAdded, &caller.name, &link_id, message);
+        if locked.get(MAIN_LINK).is_some_and(|changing| changing.leases.0.is_some()) {
+            let size = profile::format_size(link.memory_bytes);
+            let message = format!("it has {size} of the memory of `{MAIN_LINK}`");
+            main.tell(pb::EventKind::LinkAdded, &caller.name, &link_id, message);
+        }
         Ok(link)
     }
 
@@ -290,19 +317,70 @@ impl Links {
         let met = self.0.changing.lock().await;
         let lane = self.get(name)?;
         let name = link_id(name).to_owned();
+        let found = self.0.main.control.dataplane().list_links().await?;
+        let all = self.controls();
         // A change of the link waits until it is gone, and is refused then.
-        let changing = lane.control.changing().await;
-        changing.leases.check(caller)?;
+        let locked = lock_all(&all).await;
+        let changing = |name: &str| locked.get(name).map(|changing| &changing.leases);
+        changing(&name).map_or(Ok(()), |leases| leases.check(caller))?;
+        let itself = found.links.iter().find(|link| link_id(&link.name) == name);
+        let via = itself.map_or("", |link| link_id(&link.via));
+        if let Some(leases) = changing(via) {
+            leases.check_taking(caller, || format!("`{name}` is a client of `{via}`"))?;
+        }
+        let before = found.rules.unwrap_or_default().rules;
+        let moves = moves(&name, &[], &found.links, &before, &leased(&locked));
         let request = dp::RemoveLinkRequest { name: link_name(&name), expected_instance: *met };
         match self.0.main.control.dataplane().remove_link(request).await {
             // A dataplane that was restarted may never have had it.
             Err(status) if status.code() != Code::NotFound => return Err(status),
             _ => {}
         }
-        drop(changing);
+        drop(locked);
         self.forget(&name).await;
         lane.control.tell(pb::EventKind::LinkRemoved, &caller.name, &name, "its memory is free");
+        tell_moves(&all, caller, &name, &moves);
         Ok(())
+    }
+
+    /// Replaces the rules of a link. Packets of a leased link move only to its holder.
+    async fn set_rules(
+        &self,
+        caller: &Caller,
+        name: &str,
+        request: pb::SetLinkRulesRequest,
+    ) -> Result<pb::LinkRules, Status> {
+        // No link is added or removed, and no rules are set, until these are.
+        let met = self.0.changing.lock().await;
+        let control = self.named(name)?;
+        let found = self.0.main.control.dataplane().list_links().await?;
+        let all = self.controls();
+        let locked = lock_all(&all).await;
+        let leases = locked.values().map(|changing| &changing.leases);
+        if let Some(own) = locked.get(name) {
+            own.leases.check_among(leases, caller)?;
+        }
+        let pb::SetLinkRulesRequest { rules, expected_generation } = request;
+        let before = found.rules.unwrap_or_default().rules;
+        let moves = moves(name, &rules, &found.links, &before, &leased(&locked));
+        for (from, rule) in &moves.from {
+            if let Some(changing) = locked.get(from.as_str()) {
+                let what = || format!("{rule} takes packets of `{from}`");
+                changing.leases.check_taking(caller, what)?;
+            }
+        }
+        let count = rules.len();
+        let request = dp::SetLinkRulesRequest {
+            rules: rules.clone(),
+            expected_generation,
+            expected_instance: *met,
+        };
+        let answer = control.dataplane().set_link_rules(request).await?;
+        control.saver().update(|state| state.rules = rules);
+        let message = format!("{count} rules, generation {}", answer.generation);
+        control.tell(pb::EventKind::LinkRulesChanged, &caller.name, "", message);
+        tell_moves(&all, caller, name, &moves);
+        Ok(answer)
     }
 
     async fn forget(&self, name: &str) {
@@ -326,26 +404,24 @@ async fn restored(lane: &Lane, instance: u64) -> Result<(), Status> {
     lane.control.dataplane().set_link_rules(request).await.map(drop)
 }
 
-impl Control {
-    async fn set_link_rules(
-        &self,
-        caller: &Caller,
-        request: pb::SetLinkRulesRequest,
-    ) -> Result<pb::LinkRules, Status> {
-        let changing = self.changing().await;
-        changing.leases.check(caller)?;
-        let pb::SetLinkRulesRequest { rules, expected_generation } = request;
-        let count = rules.len();
-        let request = dp::SetLinkRulesRequest {
-            rules: rules.clone(),
-            expected_generation,
-            ..Default::default()
-        };
-        let answer = self.dataplane().set_link_rules(request).await?;
-        self.saver().update(|state| state.rules = rules);
-        let message = format!("{count} rules, generation {}", answer.generation);
-        self.tell(pb::EventKind::LinkRulesChanged, &caller.name, "", message);
-        Ok(answer)
+/// The names of the links with a lease.
+fn leased<'a>(locked: &BTreeMap<&'a str, MutexGuard<'_, Changing>>) -> BTreeSet<&'a str> {
+    let is_leased = |changing: &Changing| changing.leases.0.is_some();
+    locked.iter().filter(|(_, changing)| is_leased(changing)).map(|(name, _)| *name).collect()
+}
+
+/// Tells the holders of leases that packets of their links move to or from `link`.
+fn tell_moves(all: &BTreeMap<String, Control>, caller: &Caller, link: &str, moves: &Moves) {
+    let tell = |name: &str, message: String| {
+        if let Some(control) = all.get(name) {
+            control.tell(pb::EventKind::LinkRulesChanged, &caller.name, link, message);
+        }
+    };
+    for (name, rule) in &moves.from {
+        tell(name, format!("`{link}` takes packets of this link: {rule}"));
+    }
+    for (name, rule) in &moves.to {
+        tell(name, format!("this link gets packets of `{link}`: it no longer has {rule}"));
     }
 }
 
@@ -394,7 +470,7 @@ impl links_server::Links for Links {
         request: Request<pb::SetLinkRulesRequest>,
     ) -> Result<Response<pb::LinkRules>, Status> {
         let (caller, control) = (Caller::of(&request), self.control(&request)?);
-        let request = request.into_inner();
-        to_its_end(async move { control.set_link_rules(&caller, request).await }).await
+        let (this, request) = (self.clone(), request.into_inner());
+        to_its_end(async move { this.set_rules(&caller, control.name(), request).await }).await
     }
 }

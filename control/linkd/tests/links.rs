@@ -155,3 +155,78 @@ async fn events_name_their_link() {
     assert!(has(pb::EventKind::LinkChanged, "links/lab1"), "{seen:?}");
     assert!(has(pb::EventKind::LinkChanged, ""), "{seen:?}");
 }
+
+async fn assign(lab: &Lab, link: &str, prefix: &str, token: &str) -> Result<(), Status> {
+    let request = pb::SetLinkRulesRequest { rules: rule(prefix), ..Default::default() };
+    links(lab).set_link_rules(about(request, link, token)).await.map(drop)
+}
+
+/// Subjects of the events of a kind that a link has had.
+async fn subjects(lab: &Lab, link: &str, kind: pb::EventKind) -> Vec<String> {
+    let mut events = EventsClient::new(lab.linkd());
+    let request = pb::WatchEventsRequest { after: Some(0), once: true };
+    let mut stream = events.watch_events(request).await.unwrap().into_inner();
+    let mut seen = Vec::new();
+    while let Some(event) = stream.message().await.unwrap() {
+        if event.kind() == kind && event.link == link && !event.subject.is_empty() {
+            seen.push(event.subject);
+        }
+    }
+    seen
+}
+
+fn refused(status: Result<impl std::fmt::Debug, Status>, by: &str) {
+    let status = status.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains(by), "{}", status.message());
+}
+
+#[tokio::test]
+async fn packets_of_a_leased_link_go_to_another_one_only_with_its_token() {
+    let lab = Lab::new();
+    for name in ["lab1", "lab2"] {
+        create(&lab, name).await.unwrap();
+    }
+    assign(&lab, "lab1", "10.99.0.0/24", "").await.unwrap();
+    let alice = lease(&lab, "lab1", "alice").await;
+    let taken = "prefix 10.99.0.2/32 takes packets of `lab1`, and the link is leased to alice";
+    refused(assign(&lab, "lab2", "10.99.0.2/32", "").await, taken);
+    refused(assign(&lab, "lab2", "10.98.0.0/24", "guessed").await, "your lease has ended");
+    assert_eq!(lab.fake.state().rules.rules.len(), 1);
+    assign(&lab, "lab2", "10.98.0.0/24", "").await.unwrap();
+    assign(&lab, "lab2", "10.99.0.2/32", &alice).await.unwrap();
+    let kind = pb::EventKind::LinkRulesChanged;
+    assert_eq!(subjects(&lab, "links/lab1", kind).await, ["lab2"]);
+    // All that no rule takes is the traffic of main.
+    let carol = lease(&lab, "main", "carol").await;
+    let taken = "takes packets of `main`, and the link is leased to carol";
+    refused(assign(&lab, "lab2", "10.97.0.0/24", "").await, taken);
+    assign(&lab, "lab2", "10.97.0.0/24", &carol).await.unwrap();
+    delete(&lab, "lab2").await.unwrap();
+    assert_eq!(subjects(&lab, "", kind).await, ["lab2", "lab2"]);
+}
+
+#[tokio::test]
+async fn link_takes_memory_of_leased_main_or_passes_a_leased_link_only_with_its_token() {
+    let lab = Lab::new();
+    let add = async |name: &str, via: &str, token: &str| {
+        let link = pb::NamedLink { via: via.into(), ..Default::default() };
+        let request = pb::CreateLinkRequest { link_id: name.into(), link: Some(link) };
+        links(&lab).create_link(about(request, "", token)).await
+    };
+    add("backbone", "", "").await.unwrap();
+    add("lab1", "links/backbone", "").await.unwrap();
+    let bob = lease(&lab, "backbone", "bob").await;
+    refused(
+        add("lab2", "links/backbone", "").await,
+        "would pass `backbone`, and the link is leased",
+    );
+    refused(delete(&lab, "lab1").await, "`lab1` is a client of `backbone`, and the link is leased");
+    add("lab2", "links/backbone", &bob).await.unwrap();
+    let carol = lease(&lab, "main", "carol").await;
+    let taken = "a new link takes its memory from `main`, and the link is leased to carol";
+    refused(add("lab3", "", "").await, taken);
+    assert!(!lab.fake.state().links.contains_key("lab3"));
+    add("lab3", "", &carol).await.unwrap();
+    assert_eq!(subjects(&lab, "", pb::EventKind::LinkAdded).await, ["lab3"]);
+}

@@ -28,6 +28,7 @@
 //! Built on the control thread. The workers only look up, without allocation.
 
 mod conflict;
+mod extent;
 pub mod fields;
 pub mod ranges;
 mod table;
@@ -36,6 +37,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use conflict::Conflict;
+pub use extent::Extent;
 pub use fields::Fields;
 pub use ranges::Ports;
 pub use table::{MAX_TABLES, Table};
@@ -208,7 +210,7 @@ impl Match {
     }
 
     /// Precedence; the highest applies. Not above `u64::MAX >> 8`.
-    fn rank(&self) -> u64 {
+    pub(crate) fn rank(&self) -> u64 {
         let length = |prefix: Option<(IpAddr, u8)>| prefix.map_or(0, |(_, length)| length);
         let shape = [length(self.prefix), length(self.remote_prefix), self.fields()];
         shape.into_iter().fold(self.priority.into(), |rank, next| rank << 8 | u64::from(next))

@@ -21,6 +21,8 @@
 //!
 //! Built on the control thread; the workers only look.
 
+mod taken;
+
 use std::fmt;
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -37,6 +39,7 @@ use crate::matches::{
     self, Conflict, Fields, Mac, Match, MatchError, UnknownPair, check_prefix, mask,
 };
 use crate::units::Direction;
+pub use taken::taken;
 
 /// Maximum number of rules, matches included.
 pub const MAX_RULES: usize = matches::MAX_MATCHES;

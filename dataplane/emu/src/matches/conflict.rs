@@ -128,11 +128,11 @@ impl<T: Copy + PartialEq> Table<T> {
     }
 }
 
-fn sides(rule: &Match) -> [Option<Ports>; 2] {
+pub(super) fn sides(rule: &Match) -> [Option<Ports>; 2] {
     [rule.port, rule.remote_port]
 }
 
-fn ports_overlap(a: &Match, b: &Match) -> bool {
+pub(super) fn ports_overlap(a: &Match, b: &Match) -> bool {
     sides(a).into_iter().zip(sides(b)).all(|both| match both {
         (Some(a), Some(b)) => a.overlaps(b),
         _ => true,

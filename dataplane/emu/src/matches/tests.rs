@@ -371,6 +371,15 @@ proptest! {
     }
 
     #[test]
+    fn extents_are_compared_as_field_by_field(a in rule(), b in rule()) {
+        prop_assume!(a.check().is_ok() && b.check().is_ok());
+        let [one, other] = [a, b].map(Extent::of);
+        prop_assert_eq!(one.overlaps(&other), overlap(&a, &b));
+        prop_assert_eq!(one.covers(&other), covers(&a, &b));
+        prop_assert!(one.overlaps(&one) && one.covers(&one));
+    }
+
+    #[test]
     fn conflicts_are_those_of_a_comparison_of_all_pairs(
         rules in prop::collection::vec(rule(), 0..60),
     ) {

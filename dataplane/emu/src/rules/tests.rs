@@ -4,6 +4,7 @@ use crate::classify::{Class, classify};
 use crate::protocol::UDP;
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -276,6 +277,100 @@ proptest! {
         let rules = rules(&[(Rule::Vlan(1), "v"), (Rule::Mac([0; 6]), "m"), (prefix("::/0"), "s")]);
         for key in [ClientKey::Default, ClientKey::Ip(IpAddr::from([1, 2, 3, 4]))] {
             let _ = rules.owner(key, &frame, direction, 0);
+        }
+    }
+}
+
+#[test]
+fn new_rule_takes_frames_of_rules_that_it_precedes_and_of_the_rest() {
+    let voice = Rule::Match(udp(5001));
+    let there = [(prefix("10.99.0.0/24"), "alice"), (Rule::Vlan(7), "seven"), (voice, "voice")];
+    let of = ["alice", "main", "seven", "voice"].into();
+    let losing = |new: Rule| -> Vec<&str> {
+        taken(("new", &[new]), &there, "main", &of).into_keys().collect()
+    };
+    assert_eq!(losing(prefix("10.99.0.2/32")), ["alice"]);
+    assert_eq!(losing(prefix("10.98.0.0/24")), ["main"]);
+    // A longer prefix precedes it.
+    assert_eq!(losing(prefix("10.0.0.0/8")), ["main"]);
+    assert_eq!(losing(Rule::Vlan(8)), ["alice", "main"]);
+    assert_eq!(losing(Rule::Mac(CLIENT)), ["alice", "main", "seven"]);
+    let first = Match { priority: 1, ..Match::default() };
+    let icmp = Match { protocol: Some(1), ..first };
+    assert_eq!(losing(Rule::Match(icmp)), ["alice", "main", "seven"]);
+    let v6 = Match { remote_prefix: Some((Ipv6Addr::UNSPECIFIED.into(), 0)), ..first };
+    assert_eq!(losing(Rule::Match(v6)), ["main", "seven", "voice"]);
+    let inside = Match { vlan: Some(7), prefix: Some(([10, 98, 0, 0].into(), 24)), ..icmp };
+    assert_eq!(losing(Rule::Match(inside)), ["seven"]);
+    assert_eq!(losing(Rule::Match(Match { port_pair: Some(name("b")), ..inside })), ["seven"]);
+    // Only for those that were asked for.
+    let some = taken(("new", &[Rule::Mac(CLIENT)]), &there, "main", &["alice"].into());
+    assert_eq!(some, [("alice", Rule::Mac(CLIENT))].into());
+    assert_eq!(taken(("alice", &[prefix("10.99.0.2/32")]), &there, "main", &of), [].into());
+}
+
+/// One of few rules, of which many overlap.
+fn rule() -> impl Strategy<Value = Rule> {
+    let prefixes = ["10.0.0.0/8", "10.0.0.0/24", "10.1.1.0/24", "10.1.1.1/32", "2001::/16"];
+    let prefixes = prop::sample::select(prefixes.map(prefix).to_vec());
+    let vlans = 1_u16..4;
+    let rest = (0_u32..3, prop::option::of(vlans.clone()), 0_u8..2);
+    let matches = (rest, prop::option::of(prefixes.clone()), prop::option::of(0_u16..3)).prop_map(
+        |((priority, vlan, dscp), prefix, port)| {
+            let prefix = match prefix {
+                Some(Rule::Prefix(address, length)) => Some((address, length)),
+                _ => None,
+            };
+            let port = port.map(|port| matches::Ports { first: 1, last: port.max(1) });
+            let protocol = port.map(|_| UDP);
+            let dscp = Some(dscp);
+            Rule::Match(Match { priority, vlan, dscp, prefix, port, protocol, ..Match::default() })
+        },
+    );
+    prop_oneof![
+        prefixes,
+        vlans.prop_map(Rule::Vlan),
+        prop::sample::select(vec![Rule::Mac(CLIENT), Rule::Mac(HOST)]),
+        matches,
+    ]
+}
+
+/// Equal for rules that name the same thing.
+fn key(rule: Rule) -> Rule {
+    match rule {
+        Rule::Match(rule) => Rule::Match(Match { priority: 0, ..rule }),
+        rule => rule,
+    }
+}
+
+proptest! {
+    #[test]
+    fn target_that_loses_frames_to_new_rules_is_found(
+        there in prop::collection::vec((rule(), 0_usize..3), 0..6),
+        new in prop::collection::vec(rule(), 1..3),
+        sources in prop::collection::vec((address(), prop::option::of(1_u16..4)), 1..20),
+    ) {
+        let names = ["to", "a", "b", "rest"];
+        // Those that name something twice are left out.
+        let mut seen = BTreeSet::new();
+        let there = there.into_iter().filter(|(rule, _)| seen.insert(key(*rule)));
+        let there: Vec<_> = there.map(|(rule, target)| (rule, names[target])).collect();
+        let new: Vec<_> = new.into_iter().filter(|rule| seen.insert(key(*rule))).collect();
+        let before = rules(&there);
+        let added = new.iter().map(|rule| (*rule, "to"));
+        let after = rules(&there.iter().copied().chain(added).collect::<Vec<_>>());
+        prop_assume!(after.conflicts(1).is_empty());
+        let losing = taken(("to", &new), &there, "rest", &names.into());
+        for (source, vlan) in sources {
+            let target = |rules: &Rules| {
+                let owner = of(rules, &source.to_string(), vlan);
+                names.into_iter().find(|name| *name == owner).unwrap_or("rest")
+            };
+            let (from, to) = (target(&before), target(&after));
+            if from != to {
+                prop_assert_eq!(to, "to");
+                prop_assert!(losing.contains_key(from), "{}, of {:?}", from, losing);
+            }
         }
     }
 }
