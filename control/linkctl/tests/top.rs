@@ -113,6 +113,17 @@ fn every_exit_restores_the_terminal() {
 }
 
 #[test]
+fn certificate_and_scenario_are_shown_without_a_lease() {
+    let lab = lab();
+    let span = Some(pb::Span { since_utc: Some(Default::default()), ..Default::default() });
+    lab.fake.state().stats.span = span;
+    let mut terminal = Terminal::open(&lab, "top --interval 50ms");
+    terminal.shows(&["certificate: no packets yet  no scenario"]);
+    terminal.press(b"q");
+    terminal.ends();
+}
+
+#[test]
 fn keys_change_the_view() {
     let lab = lab();
     let mut terminal = Terminal::open(&lab, "top --interval 50ms");

@@ -4,7 +4,7 @@
 
 use crate::top::format::{UNKNOWN, cut, si, time};
 use crate::top::history::Series;
-use crate::top::model::{Health, Model, Use};
+use crate::top::model::{Health, Model, Scenario, Use};
 use crate::top::order::Sort;
 use crate::top::rates::{Flow, KINDS, Row, Serving, Wait};
 use ratatui::Frame;
@@ -25,6 +25,10 @@ const KIND: u16 = 7;
 const CLIENT: u16 = 10;
 /// The most: an IPv6 address.
 const ADDRESS: u16 = 39;
+/// Failed criteria that are named in the head.
+const FAILED: usize = 2;
+/// Lines of the head.
+const HEAD: u16 = 4;
 /// Width of the label of a chart, in characters.
 const LABEL: u16 = 17;
 
@@ -58,10 +62,10 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, moment: Moment) {
         _ => 9,
     };
     let rows = u16::try_from(model.rows.len()).unwrap_or(u16::MAX).saturating_add(2);
-    let rest = area.height.saturating_sub(4).saturating_sub(rows);
+    let rest = area.height.saturating_sub(HEAD + 1).saturating_sub(rows);
     let chart_rows = if least == 0 { 0 } else { rest.max(least) };
     let [head, table, charts, foot] = Layout::vertical([
-        Constraint::Length(area.height.min(3)),
+        Constraint::Length(area.height.min(HEAD)),
         Constraint::Fill(1),
         Constraint::Length(chart_rows),
         Constraint::Length(u16::from(area.height >= 6)),
@@ -94,7 +98,8 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model, moment: Moment) {
     let lines = if area.height == 1 && model.away.is_some() {
         vec![state]
     } else {
-        vec![first, second, state]
+        let used = model.used.as_ref().map(used).unwrap_or_default();
+        vec![first, second, state, used]
     };
     frame.render_widget(Paragraph::new(lines), area);
 }
@@ -141,32 +146,34 @@ fn state(model: &Model, moment: Moment) -> Line<'static> {
         None if model.health.is_none() => Line::from("connecting"),
         None if model.paused => Line::from("paused").yellow(),
         None => {
-            let mut line = vec![Span::from(format!("live, every {interval}")).dim()];
-            line.extend(used(&model.used));
+            let mut line = vec![format!("live, every {interval}").dim()];
+            let holder = model.used.as_ref().and_then(|used| used.holder.as_deref());
+            line.extend(holder.map(|it| format!("  leased by {}", cut(it, 32)).yellow()));
             Line::from(line)
         }
     }
 }
 
-/// Certificate, lease and scenario, as coloured spans.
-fn used(used: &Use) -> Vec<Span<'static>> {
-    let mut spans = Vec::new();
-    match &used.failed {
-        None => {}
-        Some(failed) if failed.is_empty() => spans.push("  certificate PASS".green()),
+/// Certificate and scenario, as coloured spans.
+fn used(used: &Use) -> Line<'static> {
+    let mut spans = vec![match &used.failed {
+        None => "no certificate".dim(),
+        Some(failed) if failed.is_empty() => "certificate PASS".green(),
         // No packets were sent since the mark.
-        Some(failed) if *failed == ["packets"] => spans.push("  certificate: no packets yet".dim()),
+        Some(failed) if *failed == ["packets"] => "certificate: no packets yet".dim(),
         Some(failed) => {
-            spans.push(format!("  certificate FAIL: {}", failed.join(", ")).red().bold());
+            let more = failed.len().saturating_sub(FAILED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let names = failed[..failed.len().min(FAILED)].join(", ");
+            format!("certificate FAIL: {names}{more}").red().bold()
         }
-    }
-    if let Some(holder) = &used.holder {
-        spans.push(format!("  leased by {}", cut(holder, 32)).yellow());
-    }
-    if let Some(scenario) = &used.scenario {
-        spans.push(format!("  scenario {}", cut(scenario, 64)).cyan());
-    }
-    spans
+    }];
+    spans.push(match &used.scenario {
+        None => "  no scenario".dim(),
+        Some(Scenario { text, is_active: true }) => format!("  scenario {}", cut(text, 64)).cyan(),
+        Some(Scenario { text, .. }) => format!("  scenario {}", cut(text, 64)).dim(),
+    });
+    Line::from(spans)
 }
 
 /// A configured rate with its unit; `None` if it is unknown.

@@ -5,10 +5,11 @@
 use crate::connection::Connection;
 use crate::context::Place;
 use crate::failure::Failure;
-use crate::top::model::{Event, Use};
+use crate::top::model::{Event, Scenario, Use};
 use proto::linkemu::v1 as pb;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
+use tonic::{Code, Response};
 use view::Snapshot;
 
 /// Between one try and the next.
@@ -45,15 +46,18 @@ async fn watch_use(linkd: &Place, events: &Sender<Event>) {
 /// `None` if linkd does not answer.
 async fn asked(connection: &Connection) -> Option<Use> {
     let (mut leases, mut scenarios) = (connection.leases(), connection.scenarios());
-    let lease = connection.answer(leases.get_lease(pb::GetLeaseRequest {})).await.ok()?;
+    let lease = async {
+        match leases.get_lease(pb::GetLeaseRequest {}).await {
+            // No active lease.
+            Err(status) if status.code() == Code::NotFound => {
+                Ok(Response::new(pb::Lease::default()))
+            }
+            answer => answer,
+        }
+    };
+    let lease = connection.answer(lease).await.ok()?;
     let state = scenarios.get_scenario_state(pb::GetScenarioStateRequest {});
     let state = connection.answer(state).await.ok()?;
-    use pb::ScenarioPhase::{Paused, Running, Waiting};
-    let running = [Running, Waiting, Paused].contains(&state.phase());
-    let scenario = running.then(|| {
-        let of = state.steps.map_or_else(String::new, |steps| format!(" of {steps}"));
-        format!("{}, step {}{of}", state.name, state.steps_done)
-    });
     // There is no certificate before the first mark or without a dataplane.
     let mut certificates = connection.certificates();
     let certificate = certificates.get_certificate(pb::GetCertificateRequest::default());
@@ -62,7 +66,7 @@ async fn asked(connection: &Connection) -> Option<Use> {
         it.criteria.into_iter().filter(|criterion| !criterion.holds).map(|it| it.name).collect()
     });
     let holder = (!lease.holder.is_empty()).then_some(lease.holder);
-    Some(Use { failed, holder, scenario })
+    Some(Use { failed, holder, scenario: Scenario::of(&state) })
 }
 
 async fn watch_stats(linkd: &Place, interval_ns: u64, events: &Sender<Event>) {

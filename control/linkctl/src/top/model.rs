@@ -5,6 +5,7 @@ use crate::top::history::History;
 use crate::top::order::{Key, Sort, Way};
 use crate::top::rates::{Link, Row, between, rows};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use proto::linkemu::v1 as pb;
 use std::collections::HashMap;
 use view::Snapshot;
 
@@ -52,8 +53,35 @@ pub struct Use {
     pub failed: Option<Vec<String>>,
     /// Holder of the active lease.
     pub holder: Option<String>,
-    /// Name and position of the running scenario.
-    pub scenario: Option<String>,
+    /// The scenario that runs, or the last one; `None`: none has run.
+    pub scenario: Option<Scenario>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scenario {
+    /// Its name with its position, or how it ended.
+    pub text: String,
+    pub is_active: bool,
+}
+
+impl Scenario {
+    pub fn of(state: &pb::ScenarioState) -> Option<Self> {
+        use pb::ScenarioPhase::{Finished, None as Never, Paused, Running, Stopped, Waiting};
+        let (phase, name) = (state.phase(), &state.name);
+        let how = match phase {
+            Never | pb::ScenarioPhase::Unspecified => return None,
+            Running => "",
+            Waiting => " waiting for an event",
+            Paused => " paused",
+            Finished => " finished",
+            Stopped => " stopped",
+        };
+        let is_active = matches!(phase, Running | Waiting | Paused);
+        let of = state.steps.map_or_else(String::new, |steps| format!(" of {steps}"));
+        let step = format!(", step {}{of}", state.steps_done);
+        let text = format!("{name}{how}{}", if is_active { &step } else { "" });
+        Some(Self { text, is_active })
+    }
 }
 
 #[derive(Debug)]
@@ -70,8 +98,8 @@ pub enum Event {
 #[derive(Debug, Default)]
 pub struct Model {
     pub link: Link,
-    /// As last read.
-    pub used: Use,
+    /// As last read; `None` before the first time.
+    pub used: Option<Use>,
     /// From the displayed snapshot; `None` before the first.
     pub health: Option<Health>,
     /// From the displayed snapshot, sorted.
@@ -96,7 +124,7 @@ impl Model {
     pub fn take(&mut self, event: Event) {
         match event {
             Event::Link(link) => self.link = link,
-            Event::Use(used) => self.used = used,
+            Event::Use(used) => self.used = Some(used),
             Event::Away(why) => self.away = Some(why),
             Event::Stats(snapshot) => self.snapshot(*snapshot),
         }

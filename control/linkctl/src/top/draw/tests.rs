@@ -46,19 +46,19 @@ fn screen_of_80_by_24_shows_everything() {
     assert_eq!(lines[1], "emulator drops 0  late p99 0  stall 0  memory 0B of 0B");
     assert_eq!(lines[2], "live, every 500ms");
     let head = "CLIENT        FWD b/s RET b/s QUEUE B   DELAY    AQM  LIMIT OUTAGE   LOSS    OWN";
-    assert_eq!(lines[3], head);
+    assert_eq!(lines[4], head);
     let row = "10.0.0.9        8.00M    800k   18.0M    1.0s      0      0      2      0      0";
-    assert_eq!(lines[4], row);
-    assert_eq!(lines[5].split_whitespace().next(), Some("10.0.0.10"));
-    assert!(lines[7].starts_with("bypass") && lines[7].contains(" - "), "{}", lines[7]);
-    assert_eq!(lines[9], "10.0.0.9, the last minute");
-    assert!(lines[10].starts_with("forward 8.00Mb/s"), "{}", lines[10]);
-    assert!(lines[11].starts_with("      6 % in use"), "{}", lines[11]);
-    assert!(lines[12].starts_with("top      144Mb/s"), "{}", lines[12]);
+    assert_eq!(lines[5], row);
+    assert_eq!(lines[6].split_whitespace().next(), Some("10.0.0.10"));
+    assert!(lines[8].starts_with("bypass") && lines[8].contains(" - "), "{}", lines[8]);
+    assert_eq!(lines[10], "10.0.0.9, the last minute");
+    assert!(lines[11].starts_with("forward 8.00Mb/s"), "{}", lines[11]);
+    assert!(lines[12].starts_with("      6 % in use"), "{}", lines[12]);
+    assert!(lines[13].starts_with("top      144Mb/s"), "{}", lines[13]);
     let queue = lines.iter().position(|line| line.starts_with("queue   18.0MB")).unwrap();
     assert!(lines.iter().any(|line| line.starts_with("drops       2/s")), "{lines:#?}");
     // A rate is drawn relative to the configured rate, a queue relative to its maximum.
-    let forward = lines[10..14].iter().filter(|line| line.ends_with(['▁', '▂', '▃'])).count();
+    let forward = lines[11..14].iter().filter(|line| line.ends_with(['▁', '▂', '▃'])).count();
     assert_eq!((forward, lines[queue].ends_with('█')), (1, true), "{lines:#?}");
     assert_eq!(lines[23], "q quit  j/k choose  s sort: client  d direction: both  p pause  ? help");
 }
@@ -69,9 +69,9 @@ fn the_chosen_row_is_reversed_and_the_column_of_the_sort_underlined() {
     press(&mut model, "sj");
     let buffer = drawn(&mut model, 80, 24, MOMENT);
     let reversed = |y| buffer[(0, y)].modifier.contains(Modifier::REVERSED);
-    assert_eq!([reversed(4), reversed(5), reversed(6)], [false, true, false]);
-    let underlined = |x| buffer[(x, 3)].modifier.contains(Modifier::UNDERLINED);
-    let head = &lines(&buffer)[3];
+    assert_eq!([reversed(5), reversed(6), reversed(7)], [false, true, false]);
+    let underlined = |x| buffer[(x, 4)].modifier.contains(Modifier::UNDERLINED);
+    let head = &lines(&buffer)[4];
     let at = head.find("FWD").unwrap() as u16;
     assert!(underlined(at) && !underlined(0) && !underlined(at + 8));
 }
@@ -80,11 +80,11 @@ fn the_chosen_row_is_reversed_and_the_column_of_the_sort_underlined() {
 fn direction_is_shown_for_queue_delay_and_drops() {
     let mut model = three();
     press(&mut model, "d");
-    assert!(lines(&drawn(&mut model, 80, 24, MOMENT))[4].contains("18.0M    1.0s"));
+    assert!(lines(&drawn(&mut model, 80, 24, MOMENT))[5].contains("18.0M    1.0s"));
     press(&mut model, "d");
     let lines = lines(&drawn(&mut model, 80, 24, MOMENT));
     let row = "10.0.0.9        8.00M    800k       0       0      0      0      0      0      0";
-    assert_eq!(lines[4], row);
+    assert_eq!(lines[5], row);
     assert!(lines[23].contains("d direction: return"));
 }
 
@@ -125,8 +125,8 @@ fn emulator_drops_are_red_when_there_are_any() {
     assert!(lines[0].contains("clients 1  lossy  no link at wan  forward"), "{}", lines[0]);
     assert_eq!(colour(&buffer, "no link at wan"), Color::Red);
     // The last column of the row, the emulator's own.
-    assert_eq!(buffer[(79, 4)].symbol(), "3");
-    assert_eq!((buffer[(79, 4)].fg, buffer[(65, 4)].fg), (Color::Red, Color::Reset));
+    assert_eq!(buffer[(79, 5)].symbol(), "3");
+    assert_eq!((buffer[(79, 5)].fg, buffer[(65, 5)].fg), (Color::Red, Color::Reset));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn lost_source_is_named_in_red_with_the_last_figures() {
     let buffer = drawn(&mut model, 80, 24, MOMENT);
     assert_eq!(lines(&buffer)[2], "cannot reach linkd at /x: nobody listens there; trying again");
     assert_eq!(colour(&buffer, "cannot reach"), Color::Red);
-    assert!(lines(&buffer)[4].starts_with("10.0.0.9 "));
+    assert!(lines(&buffer)[5].starts_with("10.0.0.9 "));
     assert_eq!(colour(&drawn(&mut model, 40, 1, MOMENT), "cannot reach"), Color::Red);
 }
 
@@ -169,13 +169,13 @@ fn down_link_has_no_delay_and_varying_link_has_mean_delay() {
         let clients = vec![client("10.0.0.9", 0, 18_000_000, 0)];
         model.take(Event::Stats(Box::new(snapshot(1, clients))));
         let lines = lines(&drawn(&mut model, 80, 24, MOMENT));
-        assert!(lines[4].contains(&format!("18.0M{delay:>8}")), "{forward:?}: {}", lines[4]);
+        assert!(lines[5].contains(&format!("18.0M{delay:>8}")), "{forward:?}: {}", lines[5]);
     }
 }
 
 #[test]
 fn narrow_screen_omits_least_needed_columns() {
-    let head = |width| lines(&drawn(&mut three(), width, 12, MOMENT))[3].clone();
+    let head = |width| lines(&drawn(&mut three(), width, 12, MOMENT))[4].clone();
     assert!(head(77).ends_with("OWN"));
     let all = head(76);
     assert!(all.ends_with("DELAY DROP/s") && !all.contains("AQM"), "{all}");
@@ -183,32 +183,53 @@ fn narrow_screen_omits_least_needed_columns() {
     assert!(head(30).ends_with("RET b/s"), "{}", head(30));
     assert_eq!(head(12), "CLIENT");
     let wide = &lines(&drawn(&mut three(), 200, 50, MOMENT));
-    assert!(wide[3].starts_with(&format!("{:39}", "CLIENT")), "{}", wide[3]);
+    assert!(wide[4].starts_with(&format!("{:39}", "CLIENT")), "{}", wide[4]);
     // The charts fill the rows that the table leaves.
-    assert!(wide[9].starts_with("10.0.0.9, the last minute"), "{wide:#?}");
+    assert!(wide[10].starts_with("10.0.0.9, the last minute"), "{wide:#?}");
     assert!(wide[28..32].iter().any(|line| line.starts_with("queue")), "{wide:#?}");
     assert!(wide[48].ends_with('█'), "{wide:#?}");
 }
 
 #[test]
-fn head_shows_certificate_lease_and_scenario() {
+fn head_always_shows_certificate_and_scenario_and_a_lease_if_there_is_one() {
     let mut model = three();
-    let scenario = Some("rain-fade, step 3 of 12".to_owned());
-    let used = Use { failed: Some(vec![]), holder: Some("ci-7".into()), scenario };
-    model.take(Event::Use(used.clone()));
-    let buffer = drawn(&mut model, 120, 24, MOMENT);
-    let line =
-        "live, every 500ms  certificate PASS  leased by ci-7  scenario rain-fade, step 3 of 12";
-    assert_eq!(lines(&buffer)[2], line);
-    assert_eq!(colour(&buffer, "certificate PASS"), Color::Green);
-    let failed = Some(vec!["stall".to_owned(), "memory".to_owned()]);
-    model.take(Event::Use(Use { failed, ..Use::default() }));
-    let buffer = drawn(&mut model, 120, 24, MOMENT);
-    assert_eq!(lines(&buffer)[2], "live, every 500ms  certificate FAIL: stall, memory");
+    let line = |model: &mut Model, at: usize| lines(&drawn(model, 80, 24, MOMENT))[at].clone();
+    assert_eq!(line(&mut model, 3), "");
+    let mut shows = |used: Use, text: &str| {
+        let lease = used.holder.as_ref().map(|holder| format!("  leased by {holder}"));
+        model.take(Event::Use(used));
+        assert_eq!(line(&mut model, 3), text);
+        let live = format!("live, every 500ms{}", lease.unwrap_or_default());
+        assert_eq!(line(&mut model, 2), live);
+    };
+    let failed = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+    let state = |phase: pb::ScenarioPhase| pb::ScenarioState {
+        phase: phase as i32,
+        name: "rain-fade".into(),
+        steps_done: 3,
+        steps: Some(12),
+        ..Default::default()
+    };
+    let scenario = |phase| Scenario::of(&state(phase));
+    shows(Use::default(), "no certificate  no scenario");
+    let running = scenario(pb::ScenarioPhase::Running);
+    shows(
+        Use { failed: failed(&[]), holder: Some("ci-7".into()), scenario: running },
+        "certificate PASS  scenario rain-fade, step 3 of 12",
+    );
+    let finished = scenario(pb::ScenarioPhase::Finished);
+    shows(
+        Use { failed: failed(&["stall", "memory", "boxes"]), holder: None, scenario: finished },
+        "certificate FAIL: stall, memory and 1 more  scenario rain-fade finished",
+    );
+    let paused = scenario(pb::ScenarioPhase::Paused);
+    shows(
+        Use { failed: failed(&["packets"]), holder: None, scenario: paused },
+        "certificate: no packets yet  scenario rain-fade paused, step 3 of 12",
+    );
+    model.take(Event::Use(Use { failed: failed(&["stall"]), ..Use::default() }));
+    let buffer = drawn(&mut model, 80, 24, MOMENT);
     assert_eq!(colour(&buffer, "certificate FAIL"), Color::Red);
-    let failed = Some(vec!["packets".to_owned()]);
-    model.take(Event::Use(Use { failed, ..Use::default() }));
-    assert!(lines(&drawn(&mut model, 120, 24, MOMENT))[2].ends_with("no packets yet"));
 }
 
 #[test]
@@ -231,7 +252,7 @@ fn of_ten_thousand_clients_those_around_the_chosen_one_are_drawn() {
     model.take(Event::Stats(Box::new(snapshot(1, clients))));
     press(&mut model, "G");
     let lines = lines(&drawn(&mut model, 80, 24, MOMENT));
-    assert!(lines[4].starts_with("10.0.39.2 "), "{}", lines[4]);
+    assert!(lines[5].starts_with("10.0.39.3 "), "{}", lines[5]);
     assert!(lines[17].starts_with("10.0.39.15 "), "{}", lines[17]);
 }
 
@@ -239,7 +260,7 @@ fn of_ten_thousand_clients_those_around_the_chosen_one_are_drawn() {
 fn without_clients_it_says_so_and_help_lists_the_keys() {
     let mut model = Model::default();
     model.take(Event::Stats(Box::new(snapshot(1, vec![]))));
-    assert_eq!(lines(&drawn(&mut model, 80, 24, MOMENT))[4], "no client has sent or received yet");
+    assert_eq!(lines(&drawn(&mut model, 80, 24, MOMENT))[5], "no client has sent or received yet");
     press(&mut model, "?");
     let text = lines(&drawn(&mut model, 80, 24, MOMENT)).join("\n");
     for word in ["keys", "q Esc ^C", "sort by", "queue bytes x 8", "too long"] {
