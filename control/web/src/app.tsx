@@ -3,6 +3,7 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { may } from "./api/caller";
 import { health, names } from "./api/feed";
 import { linkId } from "./model/command";
 import { utc } from "./model/units";
@@ -63,7 +64,7 @@ export function App(): JSX.Element {
       <header>
         <span class="brand">linkemu</span>
         <nav aria-label="views">
-          {VIEWS.map((name) => (
+          {VIEWS.filter((name) => name !== "capture" || may("operator")).map((name) => (
             <a key={name} href={href({ view: name, link })} aria-current={name === view ? "page" : undefined}>
               {TITLES[name]}
             </a>

@@ -71,7 +71,7 @@ async function choose(page: Page, profile: string): Promise<void> {
   await page.waitForSelector(`.done:has-text("generation ${before + 1}.")`);
 }
 
-test("page_tells_how_to_log_in_and_what_a_role_cannot_do", async () => {
+test("page_tells_how_to_log_in_and_offers_a_viewer_nothing_that_is_refused", async () => {
   const other = await Browser.start();
   try {
     const page = await other.context.newPage();
@@ -82,9 +82,23 @@ test("page_tells_how_to_log_in_and_what_a_role_cannot_do", async () => {
     const { path } = await json("web", "--role", "viewer");
     await page.goto(`${WEB}${path}`);
     await page.waitForSelector(".caller:has-text('viewer (changes nothing)')");
-    await page.goto(`${WEB}/#/certificate`);
-    await page.getByRole("button", { name: "Mark: begin a run" }).click();
-    await page.waitForSelector('[role="alert"]:has-text("permission_denied")');
+    expect(await page.getByRole("navigation").getByRole("link").allInnerTexts()).not.toContain("Capture");
+    const clicked: string[] = [];
+    const refused: string[] = [];
+    page.on("response", (answer) => {
+      if (answer.headers()["grpc-status"] === "7") refused.push(answer.url());
+    });
+    for (const view of VIEWS) {
+      await page.goto(`${WEB}/#/${view}`);
+      await page.waitForSelector(view === "capture" ? 'p:has-text("needs the role operator")' : "section h2");
+      for (const button of await page.locator("main button:enabled:visible").all()) {
+        clicked.push(`${view}: ${await button.innerText()}`);
+        await button.click();
+      }
+      expect(await page.locator("[role=alert]").allInnerTexts(), view).toEqual([]);
+    }
+    expect(refused).toEqual([]);
+    expect(clicked).toContain("certificate: Judge the run");
     await page.getByRole("button", { name: "Log out" }).click();
     await page.waitForSelector('.banner:has-text("linkctl web")');
   } finally {
@@ -232,11 +246,12 @@ test("change_after_a_time_is_made_by_the_dataplane", async () => {
   await page.locator("#forward-rate-text").press("Tab");
   await page.locator("#return-rate-text").fill("2 Mbit/s");
   await page.locator("#return-rate-text").press("Tab");
-  const when = section(page, "Values").locator(".when");
+  const when = page.locator(".when");
+  expect(await when.getByLabel("instant of the change").inputValue()).toMatch(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$/);
   await when.getByRole("radio", { name: "after" }).check();
   await when.getByLabel("time until the change").fill("1500 ms");
   const before = await generation();
-  await section(page, "Values").getByRole("button", { name: "Apply" }).click();
+  await section(page, "Values").getByRole("button", { name: "Apply values after 1.5 s" }).click();
   await page.waitForSelector('.done:has-text("Scheduled")');
   await until("both directions have changed at one instant", async () => (await generation()) === before + 1);
   const { link: profile } = await json("show");
@@ -250,6 +265,8 @@ test("lease_lets_only_its_page_change_the_link", async () => {
   const page = await browser.open("#/change");
   const lease = page.locator(".lease");
   await lease.locator("summary").press("Enter");
+  // It replaces what was said of the change before.
+  expect((await page.locator(".done").allInnerTexts()).join("")).toBe("");
   await lease.getByLabel("holder").fill("Ann");
   await lease.getByLabel(/^time to live/).fill("1 min");
   await lease.getByLabel(/^profile to set/).fill("transparent");
@@ -334,7 +351,7 @@ test("clients_and_links_are_defined", async () => {
   await page.getByLabel("prefixes").first().fill(`${CLIENT_IP}/32`);
   await page.getByLabel("prefixes").first().press("Tab");
   await page.getByRole("button", { name: "Apply definitions" }).click();
-  await page.waitForSelector('[role=status]:has-text("In force")');
+  await page.waitForSelector('[role=status]:has-text("Applied, generation")');
   const { clients } = await json("clients", "show");
   expect(clients.map(({ name, prefixes }: { name: string; prefixes: string[] }) => [name, prefixes])).toEqual([["alice", [`${CLIENT_IP}/32`]]]);
   const saved = page.waitForEvent("download");

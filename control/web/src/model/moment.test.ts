@@ -2,7 +2,7 @@
 import { parse } from "smol-toml";
 import { describe, expect, it } from "vitest";
 import { differences } from "./draft";
-import { changeScenario, delayOf } from "./moment";
+import { changeScenario, delayOf, readUtc } from "./moment";
 
 describe("moment", () => {
   it("change_at_an_instant_is_a_scenario_of_one_step", () => {
@@ -27,6 +27,13 @@ describe("moment", () => {
     expect(delayOf({ kind: "at", utc }, 999_500)).toBe(500_000_000n);
     expect(delayOf({ kind: "at", utc }, 2_000_000)).toBe(0n);
     expect(delayOf({ kind: "after", ns: 7n }, 0)).toBe(7n);
+  });
+
+  it("instant_is_read_as_the_page_writes_it", () => {
+    for (const text of ["2026-11-25 21:40:00 UTC", "2026-11-25T21:40:00Z", "2026-11-25 21:40"]) {
+      expect(readUtc(text)).toEqual(new Date("2026-11-25T21:40:00Z"));
+    }
+    for (const text of ["", "11/25/2026 9:40 PM", "2026-02-30 10:00", "2026-11-25 25:00"]) expect(readUtc(text)).toBeInstanceOf(Error);
   });
 
   it("same_values_of_both_directions_are_one_change", () => {

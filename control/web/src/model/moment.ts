@@ -3,7 +3,7 @@
 
 import { stringify } from "smol-toml";
 import { type Values, patchLines } from "./command";
-import { exactTime } from "./units";
+import { exactTime, utc } from "./units";
 
 export type Moment = { kind: "now" } | { kind: "after"; ns: bigint } | { kind: "at"; utc: Date };
 
@@ -19,6 +19,23 @@ export function delayOf(moment: Moment, now: number): bigint {
       return ms > 0 ? BigInt(Math.round(ms)) * 1_000_000n : 0n;
     }
   }
+}
+
+/** Reads an instant in UTC as the page writes it: "2026-11-25 21:40:03 UTC", also as "2026-11-25T21:40Z". */
+export function readUtc(text: string): Date | Error {
+  const found = /^\s*(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)\s*(?:UTC|Z)?\s*$/.exec(text);
+  const at = new Date(found ? `${found[1]}T${found[2]}Z` : Number.NaN);
+  // Date takes 30 February for 2 March.
+  if (!found || Number.isNaN(at.getTime()) || !at.toISOString().startsWith(found[1] ?? "")) {
+    return new Error(`"${text}" is no instant: write date and time in UTC, such as "${utc(new Date(0))}"`);
+  }
+  return at;
+}
+
+/** As a button says it: " after 10 s". */
+export function momentText(moment: Moment): string {
+  if (moment.kind === "now") return "";
+  return moment.kind === "after" ? ` after ${exactTime(moment.ns)}` : ` at ${utc(moment.utc)}`;
 }
 
 export type OneChange = { profile: string } | { forward: Values; back: Values };

@@ -4,22 +4,26 @@
 import type { JSX } from "preact";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { useEffect, useState } from "preact/hooks";
-import { api } from "../api/client";
+import { caller, readCaller } from "../api/caller";
 import { health } from "../api/feed";
 import { type Failure, failure } from "../api/failure";
-import type { GetCallerResponse } from "../gen/linkemu/v1/web_pb";
 import { utc } from "../model/units";
 
+const RETRY_MS = 2_000;
+
 export function Caller(): JSX.Element | null {
-  const [caller, setCaller] = useState<GetCallerResponse>();
   const [error, setError] = useState<Failure>();
   const { state } = health.value;
   useEffect(() => {
-    if (state !== "live") return;
-    // It is of no use without an answer; errors of the connection are shown above.
-    api.web.getCaller({}).then(setCaller, () => setCaller(undefined));
+    if (state !== "live") return undefined;
+    let timer = 0;
+    // Errors of the connection are shown above.
+    const read = (): void => void readCaller().catch(() => (timer = window.setTimeout(read, RETRY_MS)));
+    read();
+    return () => clearTimeout(timer);
   }, [state]);
-  if (!caller) return null;
+  const known = caller.value;
+  if (!known) return null;
   const leave = async (): Promise<void> => {
     try {
       const answer = await fetch("/logout", { method: "POST", headers: { "Content-Type": "application/json" }, body: "{}" });
@@ -31,11 +35,11 @@ export function Caller(): JSX.Element | null {
   };
   return (
     <span class="caller">
-      {caller.name}, {caller.role}
-      {caller.role === "viewer" && " (changes nothing)"}
-      {caller.sessionExpires && (
+      {known.name}, {known.role}
+      {known.role === "viewer" && " (changes nothing)"}
+      {known.sessionExpires && (
         <>
-          , until <time>{utc(timestampDate(caller.sessionExpires))}</time>{" "}
+          , until <time>{utc(timestampDate(known.sessionExpires))}</time>{" "}
           <button type="button" class="small" onClick={() => void leave()}>
             Log out
           </button>

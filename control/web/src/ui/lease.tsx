@@ -4,6 +4,7 @@
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { may } from "../api/caller";
 import { about, api, requestId } from "../api/client";
 import { hold, leases, watchLease } from "../api/lease";
 import { tokens } from "../api/tokens";
@@ -21,6 +22,8 @@ export function Lease({ name }: { name: string }): JSX.Element {
   const token = tokens.value.get(name);
   const isTaken = lease !== undefined && token === undefined;
   const id = command.linkId(name);
+  const none = <>Lease of {id}: none; every operator can change the link</>;
+  if (!lease && !isLost && !may("operator")) return <p class="lease" data-lease="none">{none}</p>;
   return (
     <>
       {isLost && (
@@ -31,7 +34,7 @@ export function Lease({ name }: { name: string }): JSX.Element {
       <details class={isTaken ? "lease taken" : "lease"} data-lease={token ? "own" : lease ? "other" : "none"}>
         <summary>
           <span role="status">
-            {!lease && <>Lease of {id}: none; every operator can change the link</>}
+            {!lease && none}
             {lease && token && (
               <>
                 Lease of {id}: <b>yours</b>, as {lease.holder}, {until(lease)}
@@ -49,7 +52,8 @@ export function Lease({ name }: { name: string }): JSX.Element {
           Acquired by {lease.who}. It ends {until(lease).replace(/^until/, "at")} unless it is extended; then{" "}
           {lease.returnProfile ? `the profile ${lease.returnProfile} is set` : "the link stays as it is"}.
         </p>}
-        {lease && token ? <Own name={name} lease={lease} token={token} /> : <Acquire name={name} taken={lease} />}
+        {lease && token && <Own name={name} lease={lease} token={token} />}
+        {!(lease && token) && may("operator") && <Acquire name={name} taken={lease} />}
       </details>
     </>
   );
@@ -134,9 +138,9 @@ function Acquire({ name, taken }: { name: string; taken: Held | undefined }): JS
         <button type="button" class="primary" disabled={busy || holder === "" || ttlNs instanceof Error || (taken !== undefined && !steal)} onClick={acquire}>
           Acquire the lease
         </button>
-        {taken && (
+        {taken && may("admin") && (
           <label class="inline">
-            <input type="checkbox" checked={steal} onChange={(event) => setSteal(event.currentTarget.checked)} /> revoke the lease of {taken.holder} (admins only)
+            <input type="checkbox" checked={steal} onChange={(event) => setSteal(event.currentTarget.checked)} /> revoke the lease of {taken.holder}
           </label>
         )}
       </div>

@@ -64,28 +64,44 @@ export function Refusal({ of }: { of: Failure | undefined }): JSX.Element | null
   );
 }
 
-/** Runs requests one at a time, and keeps the error of the last one. */
-export function useAction(): {
+export interface Action {
   busy: boolean;
   error: Failure | undefined;
-  run: (action: () => Promise<void>) => Promise<boolean>;
-} {
+  /** What the last action has done, if it says so. */
+  done: string;
+  run: (action: () => Promise<string | void>) => Promise<boolean>;
+}
+
+/** Runs requests one at a time, and keeps the outcome of the last one only. */
+export function useAction(): Action {
   const [busy, setBusy] = useState(false);
-  const [error, setError] = useState<Failure>();
-  const run = async (action: () => Promise<void>): Promise<boolean> => {
+  const [{ error, done }, setOutcome] = useState<{ error?: Failure; done: string }>({ done: "" });
+  const run = async (action: () => Promise<string | void>): Promise<boolean> => {
     setBusy(true);
-    setError(undefined);
+    setOutcome({ done: "" });
     try {
-      await action();
+      setOutcome({ done: (await action()) ?? "" });
       return true;
     } catch (caught) {
-      setError(failure(caught));
+      setOutcome({ done: "", error: failure(caught) });
       return false;
     } finally {
       setBusy(false);
     }
   };
-  return { busy, error, run };
+  return { busy, error, done, run };
+}
+
+/** What an action has done, or why it was refused; never both. */
+export function Outcome({ of }: { of: Pick<Action, "error" | "done"> }): JSX.Element {
+  return (
+    <>
+      <p role="status" class="done">
+        {of.done}
+      </p>
+      <Refusal of={of.error} />
+    </>
+  );
 }
 
 interface Valued<T> {

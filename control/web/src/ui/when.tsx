@@ -3,34 +3,32 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { Moment } from "../model/moment";
-import { parse } from "../model/units";
+import { type Moment, readUtc } from "../model/moment";
+import { parse, utc } from "../model/units";
 
-export function When({ moment, onChange, id }: { moment: Moment; onChange: (moment: Moment) => void; id: string }): JSX.Element {
+/** The instant in the field at first is so long from now. */
+const AHEAD_MS = 60_000;
+
+export function When({ onChange }: { onChange: (moment: Moment | Error) => void }): JSX.Element {
+  const [kind, setKind] = useState<Moment["kind"]>("now");
   const [after, setAfter] = useState("10 s");
-  const [at, setAt] = useState(() => new Date(Date.now() + 60_000).toISOString().slice(0, 19));
+  const [at, setAt] = useState(() => utc(new Date(Date.now() + AHEAD_MS)));
   const [wrong, setWrong] = useState("");
-  const take = (kind: Moment["kind"], afterText = after, atText = at): void => {
-    setWrong("");
-    if (kind === "now") return onChange({ kind });
-    if (kind === "after") {
-      const ns = parse("time", afterText);
-      if (ns instanceof Error) return setWrong(ns.message);
-      return onChange({ kind, ns });
-    }
-    const utc = new Date(`${atText}Z`);
-    if (Number.isNaN(utc.getTime())) return setWrong(`"${atText}" is no date and time`);
-    if (utc.getTime() <= Date.now()) setWrong("This instant is over: the change would be made at once.");
-    return onChange({ kind, utc });
+  const take = (next: Moment["kind"], afterText = after, atText = at): void => {
+    setKind(next);
+    const read = { now: () => ({ kind: "now" }) as const, after: () => readAfter(afterText), at: () => readAt(atText) }[next]();
+    const isOver = !(read instanceof Error) && read.kind === "at" && read.utc.getTime() <= Date.now();
+    setWrong(read instanceof Error ? read.message : isOver ? "This instant is over: the change would be made at once." : "");
+    onChange(read);
   };
-  const radio = (kind: Moment["kind"], label: string): JSX.Element => (
+  const radio = (of: Moment["kind"], label: string): JSX.Element => (
     <label class="inline">
-      <input type="radio" name={id} checked={moment.kind === kind} onChange={() => take(kind)} /> {label}
+      <input type="radio" name="when" checked={kind === of} onChange={() => take(of)} /> {label}
     </label>
   );
   return (
     <fieldset class="when">
-      <legend>Apply</legend>
+      <legend>Changes are made</legend>
       {radio("now", "now")}
       <span class="inline">
         {radio("after", "after")}
@@ -45,11 +43,11 @@ export function When({ moment, onChange, id }: { moment: Moment; onChange: (mome
         />
       </span>
       <span class="inline">
-        {radio("at", "at (UTC)")}
+        {radio("at", "at")}
         <input
-          type="datetime-local"
-          step={1}
           aria-label="instant of the change in UTC"
+          spellcheck={false}
+          size={24}
           value={at}
           onInput={(event) => {
             setAt(event.currentTarget.value);
@@ -64,4 +62,14 @@ export function When({ moment, onChange, id }: { moment: Moment; onChange: (mome
       )}
     </fieldset>
   );
+}
+
+function readAfter(text: string): Moment | Error {
+  const ns = parse("time", text);
+  return ns instanceof Error ? ns : { kind: "after", ns };
+}
+
+function readAt(text: string): Moment | Error {
+  const read = readUtc(text);
+  return read instanceof Error ? read : { kind: "at", utc: read };
 }

@@ -3,6 +3,7 @@
 
 import type { JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
+import { may } from "../api/caller";
 import { captureFile } from "../api/capture";
 import { isCanceled } from "../api/failure";
 import { Direction } from "../gen/linkemu/v1/model_pb";
@@ -79,6 +80,7 @@ export function Capture(): JSX.Element {
       }
     });
   };
+  if (!may("operator")) return <p>A capture holds the packets of others: it needs the role operator.</p>;
   const options = { clients: list, way, snaplen: bytes, count: 0n, durationNs: durationNs instanceof Error ? 0n : durationNs, file: "run.pcapng" };
   return (
     <>

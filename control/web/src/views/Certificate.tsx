@@ -3,12 +3,13 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { may } from "../api/caller";
 import { about, api } from "../api/client";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { Certificate as Verdict, Criterion, ListedCertificate } from "../gen/linkemu/v1/certificate_pb";
 import * as command from "../model/command";
 import { count, parse, size, time, utc } from "../model/units";
-import { Command, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
+import { Command, Outcome, Section, Table, numeric, save, useAction } from "../ui/parts";
 import { route } from "../ui/route";
 
 /** A figure with its unit; the exact text is that of linkd. */
@@ -54,8 +55,7 @@ export function Certificate(): JSX.Element {
   const [texts, setTexts] = useState(Object.fromEntries(FIELDS.map(({ key, initial }) => [key, initial])) as Record<Field, string>);
   const [verdict, setVerdict] = useState<{ verdict: Verdict; at: Date; since: string }>();
   const [listed, setListed] = useState<readonly ListedCertificate[]>([]);
-  const [marked, setMarked] = useState("");
-  const { busy, error, run } = useAction();
+  const { busy, run, ...outcome } = useAction();
   const limits = limitsOf(texts);
   const list = async (): Promise<void> => setListed((await api.certificates.listCertificates({}, about(name))).certificates);
   const judge = (mark: boolean): void => {
@@ -74,16 +74,17 @@ export function Certificate(): JSX.Element {
       const at = new Date();
       setVerdict({ verdict: answer, at, since: sinceOf(answer.json) });
       await list();
-      if (mark) setMarked(`Marked at ${utc(at)}: the next run has begun.`);
+      if (mark) return `Marked at ${utc(at)}: the next run has begun.`;
     });
   };
   const markRun = (): void => {
     void run(async () => {
       await api.linkemu.getStats({ mark: true }, about(name));
-      setMarked(`Marked at ${utc(new Date())}: a run has begun.`);
       await list();
+      return `Marked at ${utc(new Date())}: a run has begun.`;
     });
   };
+  const judging = (mark: boolean): string => command.certificate(name, limits instanceof Error ? {} : limits, mark);
   // The verdict on entry; it changes nothing.
   useEffect(() => judge(false), []);
   return (
@@ -94,18 +95,22 @@ export function Certificate(): JSX.Element {
           <button type="button" class="primary" disabled={busy || limits instanceof Error} onClick={() => judge(false)}>
             Judge the run
           </button>
-          <button type="button" disabled={busy || limits instanceof Error} onClick={() => judge(true)}>
-            Judge it, and begin the next one
-          </button>
-          <button type="button" disabled={busy} onClick={markRun}>
-            Mark: begin a run
-          </button>
-          <span role="status" class="note">
-            {marked}
-          </span>
+          {may("operator") && (
+            <>
+              <button type="button" disabled={busy || limits instanceof Error} onClick={() => judge(true)}>
+                Judge it, and begin the next one
+              </button>
+              <button type="button" disabled={busy} onClick={markRun}>
+                Mark: begin a run
+              </button>
+            </>
+          )}
         </div>
-        <Refusal of={error} />
-        <Command text={[command.mark(name), ...[false, true].map((mark) => command.certificate(name, limits instanceof Error ? {} : limits, mark))]} note="all users share one mark" />
+        <Outcome of={outcome} />
+        <Command
+          text={may("operator") ? [command.mark(name), judging(false), judging(true)] : judging(false)}
+          {...(may("operator") ? { note: "all users share one mark" } : {})}
+        />
       </Section>
       <Section title="Limits">
         <div class="fields">

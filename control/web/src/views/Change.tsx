@@ -3,17 +3,19 @@
 
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { may } from "../api/caller";
 import { about, api, requestId } from "../api/client";
 import { currentOf, note } from "../api/current";
 import { failure, type Failure } from "../api/failure";
+import { allProfiles } from "../api/profiles";
 import { Direction, type Pipe, type Profile } from "../gen/linkemu/v1/model_pb";
 import type { ChangeResponse, Link } from "../gen/linkemu/v1/linkemu_pb";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import * as command from "../model/command";
-import { type Moment, changeScenario, delayOf } from "../model/moment";
+import { type Moment, changeScenario, delayOf, momentText } from "../model/moment";
 import { differences } from "../model/draft";
 import { utc } from "../model/units";
-import { Command, Refusal, Section, save, useAction } from "../ui/parts";
+import { type Action, Command, Outcome, Refusal, Section, save, useAction } from "../ui/parts";
 import { PipeForm } from "../ui/pipeform";
 import { Preview } from "../ui/preview";
 import { When } from "../ui/when";
@@ -22,33 +24,52 @@ import { route } from "../ui/route";
 export function Change(): JSX.Element {
   const name = route.value.link;
   const { link, before, why } = currentOf(name);
-  const [done, setDone] = useState("");
-  const applied = (answer: ChangeResponse): void => {
-    const at = answer.applied;
-    const when = at?.effectiveUtc ? utc(timestampDate(at.effectiveUtc)) : "";
-    setDone([`In force since ${when}, generation ${at?.generation}.`, ...answer.remarks].join(" "));
-    if (answer.profile) {
-      note(name, { ...(link ?? ({} as Link)), profile: answer.profile, seed: answer.seed, applied: at, remarks: answer.remarks } as Link);
-    }
-  };
+  const [moment, setMoment] = useState<Moment | Error>({ kind: "now" });
+  // One for all sections: an outcome replaces the one before, wherever that is shown.
+  const action = useAction();
+  const [section, setSection] = useState("");
+  const changes = (title: string): Changes => ({
+    name,
+    link,
+    moment,
+    busy: action.busy,
+    outcome: section === title ? action : NO_OUTCOME,
+    run: (work) => {
+      setSection(title);
+      void action.run(work);
+    },
+  });
   return (
     <>
-      <p role="status" class="done">
-        {done}
-      </p>
       {why && <p class="note">{why}</p>}
-      <ChooseProfile name={name} link={link} onDone={applied} onScheduled={setDone} />
-      {link?.profile && <ChangeValues key={String(link.applied?.generation)} name={name} link={link} onDone={applied} onScheduled={setDone} />}
-      <Revert name={name} link={link} before={before} onDone={applied} />
+      {may("operator") && <When onChange={setMoment} />}
+      <ChooseProfile {...changes("Profile")} />
+      {may("operator") && link?.profile && <ChangeValues key={String(link.applied?.generation)} {...changes("Values")} link={link} />}
+      {may("operator") && <Revert {...changes("Revert")} before={before} />}
     </>
   );
 }
 
-interface Actions {
+const NO_OUTCOME = { done: "", error: undefined };
+
+interface Changes {
   name: string;
   link: Link | undefined;
-  onDone: (answer: ChangeResponse) => void;
-  onScheduled: (text: string) => void;
+  /** An error says why the input is no moment. */
+  moment: Moment | Error;
+  busy: boolean;
+  outcome: Pick<Action, "error" | "done">;
+  run: (work: () => Promise<string>) => void;
+}
+
+/** Notes a change that was made, and says so. */
+function applied(name: string, link: Link | undefined, answer: ChangeResponse): string {
+  const at = answer.applied;
+  if (answer.profile) {
+    note(name, { ...(link ?? ({} as Link)), profile: answer.profile, seed: answer.seed, applied: at, remarks: answer.remarks } as Link);
+  }
+  const when = at?.effectiveUtc ? utc(timestampDate(at.effectiveUtc)) : "";
+  return [`Applied at ${when}, generation ${at?.generation}.`, ...answer.remarks].join(" ");
 }
 
 /** Starts a scenario of one step, which the dataplane applies at its instant. */
@@ -69,17 +90,7 @@ function useProfiles(): { profiles: Profile[]; error: Failure | undefined } {
   const [error, setError] = useState<Failure>();
   useEffect(() => {
     const stop = new AbortController();
-    const read = async (): Promise<void> => {
-      const all: Profile[] = [];
-      for (let more = true; more; ) {
-        const after = all.at(-1)?.name ?? "";
-        const answer = await api.linkemu.listProfiles({ after }, { signal: stop.signal });
-        all.push(...answer.profiles);
-        more = answer.more && answer.profiles.length > 0;
-      }
-      setProfiles(all);
-    };
-    read().catch((caught: unknown) => {
+    allProfiles(stop.signal).then(setProfiles, (caught: unknown) => {
       if (!stop.signal.aborted) setError(failure(caught));
     });
     return () => stop.abort();
@@ -87,35 +98,33 @@ function useProfiles(): { profiles: Profile[]; error: Failure | undefined } {
   return { profiles, error };
 }
 
-function ChooseProfile({ name, link, onDone, onScheduled }: Actions): JSX.Element {
+function ChooseProfile({ name, link, moment, busy, outcome, run }: Changes): JSX.Element {
   const { profiles, error: listError } = useProfiles();
   const current = link?.profile?.name.replace(/\*$/, "");
   const [picked, setPicked] = useState<string>();
   const [seed, setSeed] = useState("");
-  const [moment, setMoment] = useState<Moment>({ kind: "now" });
-  const { busy, error, run } = useAction();
   const chosen = picked ?? current ?? "";
   const profile = profiles.find((one) => one.name === chosen);
   const groups = useMemo(() => groupBy(profiles), [profiles]);
   const seedNumber = /^\d+$/.test(seed) ? BigInt(seed) : undefined;
   const generation = link?.applied?.generation;
-  const toml = changeScenario({ profile: chosen }, delayOf(moment, Date.now()));
   const apply = (): void => {
-    void run(async () => {
-      if (moment.kind !== "now") return onScheduled(await schedule(name, toml, generation));
-      onDone(
-        await api.linkemu.setProfile(
-          {
-            profile: { case: "name", value: chosen },
-            requestId: requestId(),
-            ...(seedNumber === undefined ? {} : { seed: seedNumber }),
-            ...(generation === undefined ? {} : { expectedGeneration: generation }),
-          },
-          about(name),
-        ),
+    if (moment instanceof Error) return;
+    run(async () => {
+      if (moment.kind !== "now") return schedule(name, tomlOf(moment), generation);
+      const answer = await api.linkemu.setProfile(
+        {
+          profile: { case: "name", value: chosen },
+          requestId: requestId(),
+          ...(seedNumber === undefined ? {} : { seed: seedNumber }),
+          ...(generation === undefined ? {} : { expectedGeneration: generation }),
+        },
+        about(name),
       );
+      return applied(name, link, answer);
     });
   };
+  const tomlOf = (of: Moment): string => changeScenario({ profile: chosen }, delayOf(of, Date.now()));
   return (
     <Section title="Profile">
       <Refusal of={listError} />
@@ -134,8 +143,12 @@ function ChooseProfile({ name, link, onDone, onScheduled }: Actions): JSX.Elemen
               </optgroup>
             ))}
           </select>
-          <label for="seed">Seed (empty: the current one)</label>
-          <input id="seed" inputMode="numeric" pattern="[0-9]*" value={seed} onInput={(event) => setSeed(event.currentTarget.value)} />
+          {may("operator") && (
+            <>
+              <label for="seed">Seed (empty: the current one)</label>
+              <input id="seed" inputMode="numeric" pattern="[0-9]*" value={seed} onInput={(event) => setSeed(event.currentTarget.value)} />
+            </>
+          )}
         </div>
         <div>
           {profile && (
@@ -149,18 +162,18 @@ function ChooseProfile({ name, link, onDone, onScheduled }: Actions): JSX.Elemen
           )}
         </div>
       </div>
-      <When moment={moment} onChange={setMoment} id="profile-when" />
-      <div class="actions">
-        <button type="button" class="primary" disabled={busy || !profile} onClick={apply}>
-          Set profile {chosen}
-        </button>
-        {moment.kind !== "now" && <SaveScenario toml={toml} />}
-      </div>
-      <Refusal of={error} />
-      {profile && (
-        <Command
-          text={moment.kind === "now" ? command.setProfile(name, chosen, seedNumber, generation) : command.runScenario(name, "./change-at.toml", { detach: true })}
-        />
+      {may("operator") && (
+        <>
+          <div class="actions">
+            <button type="button" class="primary" disabled={busy || !profile || moment instanceof Error} onClick={apply}>
+              Set profile {chosen}
+              {later(moment)}
+            </button>
+            <SaveScenario moment={moment} toml={tomlOf} />
+          </div>
+          <Outcome of={outcome} />
+          {profile && <ChangeCommand name={name} moment={moment} now={command.setProfile(name, chosen, seedNumber, generation)} />}
+        </>
       )}
     </Section>
   );
@@ -172,26 +185,39 @@ function groupBy(profiles: readonly Profile[]): Map<string, Profile[]> {
   return groups;
 }
 
-function SaveScenario({ toml }: { toml: string }): JSX.Element {
+const later = (moment: Moment | Error): string => (moment instanceof Error ? "" : momentText(moment));
+
+interface SaveScenarioProps {
+  moment: Moment | Error;
+  toml: (moment: Moment) => string;
+}
+
+/** Saves the scenario that makes a later change; nothing for one that is made now. */
+function SaveScenario({ moment, toml }: SaveScenarioProps): JSX.Element | null {
+  if (moment instanceof Error || moment.kind === "now") return null;
   return (
-    <button type="button" onClick={() => save("change-at.toml", "application/toml", toml)}>
+    <button type="button" onClick={() => save("change-at.toml", "application/toml", toml(moment))}>
       Save change-at.toml
     </button>
   );
 }
 
-function ChangeValues({ name, link, onDone, onScheduled }: Actions & { link: Link }): JSX.Element {
+function ChangeCommand({ name, moment, now }: { name: string; moment: Moment | Error; now: string | readonly string[] }): JSX.Element | null {
+  if (moment instanceof Error) return null;
+  return <Command text={moment.kind === "now" ? now : command.runScenario(name, "./change-at.toml", { detach: true })} />;
+}
+
+function ChangeValues({ name, link, moment, busy, outcome, run }: Changes & { link: Link }): JSX.Element {
   const [forward, setForward] = useState<command.Values>({});
   const [back, setBack] = useState<command.Values>({});
-  const [moment, setMoment] = useState<Moment>({ kind: "now" });
-  const { busy, error, run } = useAction();
   const generation = link.applied?.generation;
   const profile = link.profile;
   const changes = differences(forward, back);
-  const toml = changeScenario({ forward, back }, delayOf(moment, Date.now()));
+  const tomlOf = (of: Moment): string => changeScenario({ forward, back }, delayOf(of, Date.now()));
   const apply = (): void => {
-    void run(async () => {
-      if (moment.kind !== "now") return onScheduled(await schedule(name, toml, generation));
+    if (moment instanceof Error) return;
+    run(async () => {
+      if (moment.kind !== "now") return schedule(name, tomlOf(moment), generation);
       let expected = generation;
       let answer: ChangeResponse | undefined;
       for (const { way, values } of changes) {
@@ -207,7 +233,7 @@ function ChangeValues({ name, link, onDone, onScheduled }: Actions & { link: Lin
         );
         expected = answer.applied?.generation;
       }
-      if (answer) onDone(answer);
+      return answer ? applied(name, link, answer) : "";
     });
   };
   let expected = generation;
@@ -226,10 +252,10 @@ function ChangeValues({ name, link, onDone, onScheduled }: Actions & { link: Lin
         <PipeForm way="forward" pipe={profile?.forwardPipe as Pipe} values={forward} onChange={setForward} />
         <PipeForm way="return" pipe={profile?.returnPipe as Pipe} values={back} onChange={setBack} />
       </div>
-      <When moment={moment} onChange={setMoment} id="values-when" />
       <div class="actions">
-        <button type="button" class="primary" disabled={busy || changes.length === 0} onClick={apply}>
-          Apply
+        <button type="button" class="primary" disabled={busy || changes.length === 0 || moment instanceof Error} onClick={apply}>
+          Apply values
+          {later(moment)}
         </button>
         <button
           type="button"
@@ -241,36 +267,32 @@ function ChangeValues({ name, link, onDone, onScheduled }: Actions & { link: Lin
         >
           Discard
         </button>
-        {moment.kind !== "now" && changes.length > 0 && <SaveScenario toml={toml} />}
-        {changes.length > 1 && moment.kind === "now" && (
-          <span class="note">Two changes, one after the other. "After" and "At" change both directions at one instant.</span>
+        {changes.length > 0 && <SaveScenario moment={moment} toml={tomlOf} />}
+        {changes.length > 1 && later(moment) === "" && (
+          <span class="note">Two changes, one after the other. "After" and "at" change both directions at one instant.</span>
         )}
       </div>
-      <Refusal of={error} />
-      {changes.length > 0 && (
-        <Command text={moment.kind === "now" ? commands : command.runScenario(name, "./change-at.toml", { detach: true })} />
-      )}
+      <Outcome of={outcome} />
+      {changes.length > 0 && <ChangeCommand name={name} moment={moment} now={commands} />}
     </Section>
   );
 }
 
-function Revert({ name, link, before, onDone }: { name: string; link: Link | undefined; before: readonly Link[]; onDone: (answer: ChangeResponse) => void }): JSX.Element {
-  const { busy, error, run } = useAction();
+function Revert({ name, link, before, busy, outcome, run }: Changes & { before: readonly Link[] }): JSX.Element {
   const generation = link?.applied?.generation;
   const revert = (to: Link): void => {
-    void run(async () => {
-      if (!to.profile) return;
-      onDone(
-        await api.linkemu.setProfile(
-          {
-            profile: { case: "inline", value: to.profile },
-            seed: to.seed,
-            requestId: requestId(),
-            ...(generation === undefined ? {} : { expectedGeneration: generation }),
-          },
-          about(name),
-        ),
+    run(async () => {
+      if (!to.profile) return "";
+      const answer = await api.linkemu.setProfile(
+        {
+          profile: { case: "inline", value: to.profile },
+          seed: to.seed,
+          requestId: requestId(),
+          ...(generation === undefined ? {} : { expectedGeneration: generation }),
+        },
+        about(name),
       );
+      return applied(name, link, answer);
     });
   };
   const [last] = before;
@@ -279,7 +301,7 @@ function Revert({ name, link, before, onDone }: { name: string; link: Link | und
     <Section title="Revert">
       <p class="note">
         Earlier generations that this page has seen. A revert sets the whole link of that generation with its seed; random
-        processes restart.
+        processes restart. It is made at once.
       </p>
       {before.length === 0 && <p>No earlier generation has been seen since this page was loaded.</p>}
       <ul class="plain">
@@ -293,7 +315,7 @@ function Revert({ name, link, before, onDone }: { name: string; link: Link | und
           </li>
         ))}
       </ul>
-      <Refusal of={error} />
+      <Outcome of={outcome} />
       <Command
         text={[`${command.show(name)} > ${file}`, command.setProfile(name, file, last?.seed, generation)]}
         note="the first one before the change"

@@ -4,6 +4,7 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { create } from "@bufbuild/protobuf";
+import { may } from "../api/caller";
 import { about, api, requestId } from "../api/client";
 import { failure, type Failure } from "../api/failure";
 import { names } from "../api/feed";
@@ -12,7 +13,7 @@ import type { LinkRules, NamedLink } from "../gen/linkemu/v1/links_pb";
 import { clientsToml, items, matchText, vlans } from "../model/clients";
 import * as command from "../model/command";
 import { count, exactRate, exactSize, parse, size, utc } from "../model/units";
-import { Command, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
+import { Command, Outcome, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
 import { MAIN, route } from "../ui/route";
 
 /** Clients are read again this often. */
@@ -102,8 +103,7 @@ function Accounts({ name }: { name: string }): JSX.Element {
 function DefinitionsForm({ name }: { name: string }): JSX.Element {
   const [draft, setDraft] = useState<Definitions>();
   const [generation, setGeneration] = useState<bigint>();
-  const [done, setDone] = useState("");
-  const { busy, error, run } = useAction();
+  const { busy, run, ...outcome } = useAction();
   const load = (): void => {
     void run(async () => {
       const answer = await api.linkemu.getClients({}, about(name));
@@ -125,14 +125,14 @@ function DefinitionsForm({ name }: { name: string }): JSX.Element {
         about(name),
       );
       setGeneration(answer.applied?.generation);
-      setDone([`In force, generation ${answer.applied?.generation}.`, ...answer.remarks].join(" "));
+      return [`Applied, generation ${answer.applied?.generation}.`, ...answer.remarks].join(" ");
     });
   };
   return (
     <Section title="Definitions">
       <p class="note">Addresses without a definition are clients of their own. A MAC goes before a VLAN, that before the longest prefix; matches go first.</p>
       {draft?.clients.map((one, at) => (
-        <fieldset key={at} class="definition">
+        <fieldset key={at} class="definition" disabled={!may("operator")}>
           <legend>{one.name || "new client"}</legend>
           <div class="fields">
             <TextField label="name" value={one.name} onChange={(text) => change(at, { name: text })} />
@@ -163,13 +163,15 @@ function DefinitionsForm({ name }: { name: string }): JSX.Element {
               Matches: {one.matches.map(matchText).join("; or ")}. They stay as they are.
             </p>
           )}
-          <button type="button" class="small" onClick={() => draft && setDraft({ ...draft, clients: draft.clients.filter((_, i) => i !== at) })}>
-            Remove {one.name}
-          </button>
+          {may("operator") && (
+            <button type="button" class="small" onClick={() => draft && setDraft({ ...draft, clients: draft.clients.filter((_, i) => i !== at) })}>
+              Remove {one.name}
+            </button>
+          )}
         </fieldset>
       ))}
       {draft?.beams.map((one, at) => (
-        <fieldset key={at} class="definition">
+        <fieldset key={at} class="definition" disabled={!may("operator")}>
           <legend>beam {one.name}</legend>
           <div class="fields">
             {(["forwardRateBps", "returnRateBps"] as const).map((key) => (
@@ -188,33 +190,36 @@ function DefinitionsForm({ name }: { name: string }): JSX.Element {
               />
             ))}
           </div>
-          <button type="button" class="small" onClick={() => setDraft({ ...draft, beams: draft.beams.filter((_, i) => i !== at) })}>
-            Remove beam {one.name}
-          </button>
+          {may("operator") && (
+            <button type="button" class="small" onClick={() => setDraft({ ...draft, beams: draft.beams.filter((_, i) => i !== at) })}>
+              Remove beam {one.name}
+            </button>
+          )}
         </fieldset>
       ))}
       <div class="actions">
-        <button type="button" disabled={!draft} onClick={() => draft && setDraft({ ...draft, clients: [...draft.clients, create(ClientSchema, { name: `client${draft.clients.length + 1}` })] })}>
-          Add a client
-        </button>
-        <button type="button" disabled={!draft} onClick={() => draft && setDraft({ ...draft, beams: [...draft.beams, create(BeamSchema, { name: `beam${draft.beams.length + 1}`, forwardRateBps: 100_000_000n })] })}>
-          Add a beam
-        </button>
-        <button type="button" class="primary" disabled={busy || !draft} onClick={apply}>
-          Apply definitions
-        </button>
+        {may("operator") && (
+          <>
+            <button type="button" disabled={!draft} onClick={() => draft && setDraft({ ...draft, clients: [...draft.clients, create(ClientSchema, { name: `client${draft.clients.length + 1}` })] })}>
+              Add a client
+            </button>
+            <button type="button" disabled={!draft} onClick={() => draft && setDraft({ ...draft, beams: [...draft.beams, create(BeamSchema, { name: `beam${draft.beams.length + 1}`, forwardRateBps: 100_000_000n })] })}>
+              Add a beam
+            </button>
+            <button type="button" class="primary" disabled={busy || !draft} onClick={apply}>
+              Apply definitions
+            </button>
+          </>
+        )}
         <button type="button" disabled={busy} onClick={load}>
-          Discard and read again
+          {may("operator") ? "Discard and read again" : "Read again"}
         </button>
         <button type="button" disabled={!draft} onClick={() => draft && save("clients.toml", "application/toml", clientsToml(draft))}>
           Save clients.toml
         </button>
-        <span role="status" class="note">
-          {done}
-        </span>
       </div>
-      <Refusal of={error} />
-      <Command text={command.setClients(name, "clients.toml")} />
+      <Outcome of={outcome} />
+      {may("operator") && <Command text={command.setClients(name, "clients.toml")} />}
     </Section>
   );
 }
@@ -299,7 +304,7 @@ function Rules({ name }: { name: string }): JSX.Element {
         </Table>
         <Refusal of={error} />
       </Section>
-      {name === MAIN ? (
+      {!may("operator") ? null : name === MAIN ? (
         <Section title="Add a link">
           <div class="fields">
             <label>

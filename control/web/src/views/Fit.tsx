@@ -6,13 +6,14 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type uPlot from "uplot";
+import { may } from "../api/caller";
 import { about, api } from "../api/client";
 import { isCanceled } from "../api/failure";
 import { type JobFile, follow, hasEnded, runJob } from "../api/jobs";
 import { type FitResult, type Job, JobInput, JobKind, JobState, type Plot as Curves, PlotKind, Verdict, type VerifyResult } from "../gen/linkemu/v1/jobs_pb";
 import * as model from "../model/job";
 import { count, percent, size, utc } from "../model/units";
-import { Command, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
+import { Command, Outcome, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
 import { Plot } from "../ui/plot";
 import { route } from "../ui/route";
 
@@ -89,31 +90,33 @@ export function Fit(): JSX.Element {
   const total = files.reduce((sum, { file }) => sum + file.size, 0);
   return (
     <>
-      <Section title="Log">
-        <Choose log={log} onLog={setLog} certificate={certificate} onCertificate={setCertificate} />
-        <Options texts={texts} onChange={setTexts} />
-        {options instanceof Error && (
-          <p class="wrong" role="alert">
-            {options.message}
-          </p>
-        )}
-        <div class="actions">
-          <button type="button" class="primary" disabled={busy || !log || options instanceof Error} onClick={start}>
-            Fit a profile
-          </button>
-          <button type="button" disabled={!busy} onClick={() => cancel(active)}>
-            Cancel
-          </button>
-        </div>
-        <Refusal of={error} />
-        {log && !(options instanceof Error) && (
-          <Command text={model.fitCommand(log.name, certificate?.name ?? "", options, written)} note="a log may have 256 MiB here; rate traces and TCP traffic are for linkctl only" />
-        )}
-        {busy && <Progress job={active} sent={sent} total={total} />}
-        {[fit, verify].map((job) => job && hasEnded(job) && job.state !== JobState.DONE && <Ended key={job.name} job={job} />)}
-      </Section>
+      {may("operator") && (
+        <Section title="Log">
+          <Choose log={log} onLog={setLog} certificate={certificate} onCertificate={setCertificate} />
+          <Options texts={texts} onChange={setTexts} />
+          {options instanceof Error && (
+            <p class="wrong" role="alert">
+              {options.message}
+            </p>
+          )}
+          <div class="actions">
+            <button type="button" class="primary" disabled={busy || !log || options instanceof Error} onClick={start}>
+              Fit a profile
+            </button>
+            <button type="button" disabled={!busy} onClick={() => cancel(active)}>
+              Cancel
+            </button>
+          </div>
+          {log && !(options instanceof Error) && (
+            <Command text={model.fitCommand(log.name, certificate?.name ?? "", options, written)} note="a log may have 256 MiB here; rate traces and TCP traffic are for linkctl only" />
+          )}
+        </Section>
+      )}
+      <Refusal of={error} />
+      {busy && <Progress job={active} sent={sent} total={total} />}
+      {[fit, verify].map((job) => job && hasEnded(job) && job.state !== JobState.DONE && <Ended key={job.name} job={job} />)}
       {result && <Fitted key={fit?.name} result={result} written={written} />}
-      {result && (
+      {result && may("operator") && (
         <Section title="Verification">
           <p class="note">The profile is played in virtual time, and each figure compared with that of the log.</p>
           <div class="actions">
@@ -125,7 +128,7 @@ export function Fit(): JSX.Element {
           {log && !(options instanceof Error) && <Command text={model.verifyCommand(log.name, certificate?.name ?? "", options, `./${written}`)} />}
         </Section>
       )}
-      {!result && verify?.result.case === "verify" && (
+      {!(result && may("operator")) && verify?.result.case === "verify" && (
         <Section title="Verification">
           <Verified result={verify.result.value} />
         </Section>
@@ -257,14 +260,13 @@ function Exceedance({ plots, label }: { plots: readonly Curves[]; label: string 
 function Fitted({ result, written }: { result: FitResult; written: string }): JSX.Element {
   const [name, setName] = useState(result.profile?.name ?? "");
   const [replace, setReplace] = useState(false);
-  const [done, setDone] = useState("");
-  const { busy, error, run } = useAction();
+  const { busy, run, ...outcome } = useAction();
   const store = (): void => {
     if (!result.profile) return;
     const profile = { ...result.profile, name };
     void run(async () => {
       const answer = await api.linkemu.putProfile({ profile, replace }, about(route.value.link));
-      setDone(`Stored as ${answer.profile?.name}${answer.replaced ? ", in place of another one" : ""}. The view Change sets it.`);
+      return `Stored as ${answer.profile?.name}${answer.replaced ? ", in place of another one" : ""}. The view Change sets it.`;
     });
   };
   return (
@@ -278,31 +280,34 @@ function Fitted({ result, written }: { result: FitResult; written: string }): JS
         ))}
       </Table>
       <Exceedance plots={result.plots} label="fit" />
-      <div class="fields">
-        <label>
-          name in linkd
-          <input value={name} spellcheck={false} onInput={(event) => setName(event.currentTarget.value)} />
-        </label>
-      </div>
+      {may("operator") && (
+        <>
+          <div class="fields">
+            <label>
+              name in linkd
+              <input value={name} spellcheck={false} onInput={(event) => setName(event.currentTarget.value)} />
+            </label>
+          </div>
+          <div class="actions">
+            <button type="button" class="primary" disabled={busy || name === ""} onClick={store}>
+              Store the profile
+            </button>
+            <label class="inline">
+              <input type="checkbox" checked={replace} onChange={(event) => setReplace(event.currentTarget.checked)} /> replace a stored one
+            </label>
+          </div>
+          <Outcome of={outcome} />
+        </>
+      )}
       <div class="actions">
-        <button type="button" class="primary" disabled={busy || name === ""} onClick={store}>
-          Store the profile
-        </button>
-        <label class="inline">
-          <input type="checkbox" checked={replace} onChange={(event) => setReplace(event.currentTarget.checked)} /> replace a stored one
-        </label>
         <button type="button" onClick={() => save(written, "application/toml", result.toml)}>
           Save {written}
         </button>
         <button type="button" onClick={() => save(written.replace(/toml$/, "json"), "application/json", result.json)}>
           Save the report as JSON
         </button>
-        <span role="status" class="note">
-          {done}
-        </span>
       </div>
-      <Refusal of={error} />
-      <Command text={model.putCommand(written, replace)} {...(name === result.profile?.name ? {} : { note: "with this name in the file" })} />
+      {may("operator") && <Command text={model.putCommand(written, replace)} {...(name === result.profile?.name ? {} : { note: "with this name in the file" })} />}
       <details>
         <summary>Whole report</summary>
         <pre tabIndex={0}>{result.text}</pre>
@@ -393,15 +398,20 @@ function Jobs({ onShow }: { onShow: (job: Job) => void }): JSX.Element {
               <td>
                 <button type="button" class="small" disabled={busy} aria-label={`Show ${job.baseline}, ${job.name}`} onClick={() => onShow(job)}>
                   Show
-                </button>{" "}
-                {!hasEnded(job) && (
-                  <button type="button" class="small" disabled={busy} aria-label={`Cancel ${job.baseline}, ${job.name}`} onClick={() => act(() => api.jobs.cancelJob({ name: job.name }))}>
-                    Cancel
-                  </button>
-                )}{" "}
-                <button type="button" class="small" disabled={busy} aria-label={`Delete ${job.baseline}, ${job.name}`} onClick={() => act(() => api.jobs.deleteJob({ name: job.name }))}>
-                  Delete
                 </button>
+                {may("operator") && (
+                  <>
+                    {" "}
+                    {!hasEnded(job) && (
+                      <button type="button" class="small" disabled={busy} aria-label={`Cancel ${job.baseline}, ${job.name}`} onClick={() => act(() => api.jobs.cancelJob({ name: job.name }))}>
+                        Cancel
+                      </button>
+                    )}{" "}
+                    <button type="button" class="small" disabled={busy} aria-label={`Delete ${job.baseline}, ${job.name}`} onClick={() => act(() => api.jobs.deleteJob({ name: job.name }))}>
+                      Delete
+                    </button>
+                  </>
+                )}
               </td>
             </tr>
           ))}

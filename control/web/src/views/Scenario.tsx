@@ -3,6 +3,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { may } from "../api/caller";
 import { about, api, requestId } from "../api/client";
 import { failure, isCanceled, type Failure } from "../api/failure";
 import { ScenarioPhase, type PlannedStep, type RunScenarioResponse, type Scenario as Known, type ScenarioState } from "../gen/linkemu/v1/scenario_pb";
@@ -239,26 +240,28 @@ function Run({ name, state, at, text, file }: { name: string; state: ScenarioSta
           )}
         </div>
       )}
-      <div class="actions">
-        <button type="button" class="primary" disabled={busy || active} onClick={() => start(false)}>
-          Play {file ?? "this scenario"}
-        </button>
-        <button type="button" disabled={busy || !active} onClick={() => call(() => (paused ? api.scenarios.resumeScenario({}, about(name)) : api.scenarios.pauseScenario({}, about(name))))}>
-          {paused ? "Resume" : "Pause"}
-        </button>
-        <button type="button" disabled={busy || !active} onClick={() => call(() => api.scenarios.stopScenario({}, about(name)))}>
-          Stop
-        </button>
-        <button type="button" disabled={busy || !active} onClick={() => call(() => api.scenarios.stopScenario({ restore: true }, about(name)))}>
-          Stop and restore the link
-        </button>
-        <button type="button" disabled={busy} onClick={() => start(true)}>
-          Check
-        </button>
-        <label class="inline">
-          <input type="checkbox" checked={tolerate} onChange={(event) => setTolerate(event.currentTarget.checked)} /> go on when others change the link
-        </label>
-      </div>
+      {may("operator") && (
+        <div class="actions">
+          <button type="button" class="primary" disabled={busy || active} onClick={() => start(false)}>
+            Play {file ?? "this scenario"}
+          </button>
+          <button type="button" disabled={busy || !active} onClick={() => call(() => (paused ? api.scenarios.resumeScenario({}, about(name)) : api.scenarios.pauseScenario({}, about(name))))}>
+            {paused ? "Resume" : "Pause"}
+          </button>
+          <button type="button" disabled={busy || !active} onClick={() => call(() => api.scenarios.stopScenario({}, about(name)))}>
+            Stop
+          </button>
+          <button type="button" disabled={busy || !active} onClick={() => call(() => api.scenarios.stopScenario({ restore: true }, about(name)))}>
+            Stop and restore the link
+          </button>
+          <button type="button" disabled={busy} onClick={() => start(true)}>
+            Check
+          </button>
+          <label class="inline">
+            <input type="checkbox" checked={tolerate} onChange={(event) => setTolerate(event.currentTarget.checked)} /> go on when others change the link
+          </label>
+        </div>
+      )}
       <Refusal of={error} />
       {plan && (
         <div role="status">
@@ -269,13 +272,15 @@ function Run({ name, state, at, text, file }: { name: string; state: ScenarioSta
           <Steps title="First steps" steps={plan.first} />
         </div>
       )}
-      <Command
-        text={
-          active
-            ? [command.scenario(name, paused ? "resume" : "pause"), command.stopScenario(name, false)]
-            : [tolerate ? `${command.runScenario(name, argument, { detach: true })} --tolerate-changes` : command.runScenario(name, argument, { detach: true })]
-        }
-      />
+      {may("operator") && (
+        <Command
+          text={
+            active
+              ? [command.scenario(name, paused ? "resume" : "pause"), command.stopScenario(name, false)]
+              : [tolerate ? `${command.runScenario(name, argument, { detach: true })} --tolerate-changes` : command.runScenario(name, argument, { detach: true })]
+          }
+        />
+      )}
     </Section>
   );
 }
