@@ -447,6 +447,8 @@ test("no_view_has_serious_faults_of_accessibility_or_is_wider_than_a_phone", asy
       await page.evaluate(() => document.querySelectorAll("details").forEach((one) => (one.open = false)));
       await picture(page, "change-phone");
     }
+          const cut = await page.evaluate(() => [...document.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.getAttribute("aria-label")));
+          if (cut.length > 0) found.push(`${view}: columns are cut off of ${cut.join(", ")}`);
   }
   expect(found).toEqual([]);
 });

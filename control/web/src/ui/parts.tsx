@@ -2,7 +2,7 @@
 //! Small parts that all views use.
 
 import type { ComponentChildren, JSX, Ref } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type Failure, failure } from "../api/failure";
 import { tokens } from "../api/tokens";
 import { type Quantity, exactOf, parse } from "../model/units";
@@ -238,19 +238,35 @@ export interface TableProps {
   children: ComponentChildren;
 }
 
+/** Columns that fit beside each other on a phone. Rows of wider tables are stacked there, by the style sheet. */
+const PHONE_COLUMNS = 3;
+
 export function Table({ label, head, caption, tall, body, children, ...rest }: TableProps): JSX.Element {
+  const root = useRef<HTMLDivElement>(null);
+  const texts = head.map((one) => (typeof one === "string" ? one : one.text));
+  const isStacked = head.length > PHONE_COLUMNS;
+  // The head of its column, for a cell in a stack.
+  useLayoutEffect(() => {
+    if (!isStacked) return;
+    for (const row of root.current?.querySelectorAll("tbody tr") ?? []) {
+      Array.from(row.children).forEach((cell, at) => {
+        const text = texts[at] ?? "";
+        if (cell instanceof HTMLElement && cell.dataset.label !== text) cell.dataset.label = text;
+      });
+    }
+  });
   return (
-    <div class={tall ? "scroll tall" : "scroll"} tabIndex={0} role="region" aria-label={label}>
-      <table class={rest.class}>
+    <div ref={root} class={tall ? "scroll tall" : "scroll"} tabIndex={0} role="region" aria-label={label}>
+      <table class={[rest.class, isStacked && "stack"].filter(Boolean).join(" ")}>
         {caption && <caption>{caption}</caption>}
         <thead>
           <tr>
-            {head.map((one) => {
-              const { text, class: kind } = typeof one === "string" ? { text: one, class: undefined } : one;
+            {head.map((one, at) => {
+              const text = texts[at];
               return text === "" ? (
                 <td key={text} />
               ) : (
-                <th scope="col" class={kind} key={text}>
+                <th scope="col" class={typeof one === "string" ? undefined : one.class} key={text}>
                   {text}
                 </th>
               );

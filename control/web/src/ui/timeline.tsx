@@ -122,7 +122,7 @@ export function TimelineEditor({ timeline, chosen, onChoose, onChange, elapsedNs
           );
         })}
         {ticks.map((ns) => (
-          <span class="tick" key={ns} data-left={share(ns)}>
+          <span class={ns === 0 ? "tick first" : "tick"} key={ns} data-left={share(ns)}>
             {time(ns)}
           </span>
         ))}

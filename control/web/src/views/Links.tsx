@@ -89,20 +89,20 @@ function List({ chosen }: { chosen: string | undefined }): JSX.Element {
                 {linkId(name)}
               </a>
             </th>
-            <td data-label="profile">{profile?.name ?? "–"}</td>
+            <td>{profile?.name ?? "–"}</td>
             <td class="wide">
               <canvas width={260} height={34} data-cell="path" aria-hidden="true" />
             </td>
-            <td class="number figure" data-label="forward" data-cell="forward" title={servingText(profile?.forwardPipe)}>
+            <td class="number figure" data-cell="forward" title={servingText(profile?.forwardPipe)}>
               –
             </td>
-            <td class="number figure" data-label="return" data-cell="return" title={servingText(profile?.returnPipe)}>
+            <td class="number figure" data-cell="return" title={servingText(profile?.returnPipe)}>
               –
             </td>
-            <td class="number figure" data-label="adds to RTT" data-cell="rtt">
+            <td class="number figure" data-cell="rtt">
               –
             </td>
-            <td class="number figure" data-label="drops/s" data-cell="drops">
+            <td class="number figure" data-cell="drops">
               –
             </td>
           </tr>
