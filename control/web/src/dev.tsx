@@ -3,7 +3,7 @@
 
 import { ConnectError, Code, createRouterTransport } from "@connectrpc/connect";
 import { create } from "@bufbuild/protobuf";
-import { timestampNow } from "@bufbuild/protobuf/wkt";
+import { timestampFromMs, timestampNow } from "@bufbuild/protobuf/wkt";
 import { render } from "preact";
 import { keepCurrent } from "./api/current";
 import { use } from "./api/client";
@@ -13,7 +13,7 @@ import { Certificates } from "./gen/linkemu/v1/certificate_pb";
 import { ClientKind } from "./gen/linkemu/v1/clients_pb";
 import { Doctor, FindingLevel } from "./gen/linkemu/v1/doctor_pb";
 import { EnvelopeLimit, Envelopes } from "./gen/linkemu/v1/envelope_pb";
-import { History } from "./gen/linkemu/v1/history_pb";
+import { History, LinkSampleSchema } from "./gen/linkemu/v1/history_pb";
 import { type Job, JobKind, JobState, Jobs, PlotKind, Verdict } from "./gen/linkemu/v1/jobs_pb";
 import { Leases } from "./gen/linkemu/v1/lease_pb";
 import { Linkemu } from "./gen/linkemu/v1/linkemu_pb";
@@ -48,6 +48,7 @@ const started = Date.now();
 const curve = (shift: number) => Array.from({ length: 40 }, (_, i) => ({ x: 550 + shift + 8 * i, y: Math.exp(-i / 4) }));
 const plots = [{ kind: PlotKind.EXCEEDANCE, baseline: curve(0), link: curve(3) }];
 const jobs = new Map<string, { job: Partial<Job>; at: number }>();
+const running = { phase: ScenarioPhase.RUNNING, name: "rain-fade", run: 3n, elapsedNs: 21n * 1000n * MS, lengthNs: 60n * 1000n * MS, stepsDone: 1n, steps: 3n, lateSteps: 1n, lateMaxNs: 1_200_000n };
 const jobOf = (name: string) => {
   const { job, at } = jobs.get(name) ?? { job: {}, at: 0 };
   const progress = at === 0 ? 0 : Math.min((Date.now() - at) / 4e3, 1);
@@ -55,30 +56,37 @@ const jobOf = (name: string) => {
   return { ...job, name, baseline: "train.csv", subject: "train", who: "dev", step: "fitting delays", progress, state } as Job;
 };
 const wanted = new Map<string, bigint>();
+/** The figures of a link at a time. */
+const figures = (at: number, i: number) => {
+  const seconds = (at - started) / 1e3 + 100;
+  const load = 1 + Math.sin(seconds / 5 + i);
+  const bytes = BigInt(Math.round(1e7 * (seconds + 5 * Math.sin(seconds / 5 + i))));
+  const queue = BigInt(Math.round(1e7 * load));
+  const one = {
+    received: { packets: bytes / 1500n, bytes },
+    sent: { packets: bytes / 1500n, bytes },
+    queue: { packets: queue / 1500n, bytes: queue },
+    longestQueueBytes: queue,
+    queueDelayCount: bytes / 1500n,
+    queueDelaySumNs: (bytes / 1500n) * 40n * MS,
+    drops: [{ reason: DropReason.OUTAGE, count: { packets: BigInt(Math.floor(seconds / 7)), bytes: 0n } }],
+  };
+  return create(LinkSampleSchema, { link: names[i] ?? "", timeNs: BigInt(Math.round(seconds * 1e9)), utc: timestampFromMs(at), generation: 7n, forwardSample: one, returnSample: one });
+};
 
 use(
   createRouterTransport(({ service }) => {
     service(History, {
-      getHistory: () => ({}),
+      // Later than the stream, as in a network.
+      getHistory: async ({ afterNs }, { requestHeader }) => {
+        const at = names.indexOf(requestHeader.get("linkemu-link") ?? "");
+        await new Promise((resolve) => setTimeout(resolve, 300));
+        const all = Array.from({ length: 62 }, (_, i) => figures(Date.now() - 1e3 * (62 - i), at));
+        return { samples: all.filter(({ timeNs }) => timeNs > afterNs) };
+      },
       async *watchLinks() {
         for (;;) {
-          const seconds = (Date.now() - started) / 1e3 + 100;
-          const figures = names.map((name, i) => {
-            const load = 1 + Math.sin(seconds / 5 + i);
-            const bytes = BigInt(Math.round(1e7 * (seconds + 5 * Math.sin(seconds / 5 + i))));
-            const queue = BigInt(Math.round(1e7 * load));
-            const one = {
-              received: { packets: bytes / 1500n, bytes },
-              sent: { packets: bytes / 1500n, bytes },
-              queue: { packets: queue / 1500n, bytes: queue },
-              longestQueueBytes: queue,
-              queueDelayCount: bytes / 1500n,
-              queueDelaySumNs: (bytes / 1500n) * 40n * MS,
-              drops: [{ reason: DropReason.OUTAGE, count: { packets: BigInt(Math.floor(seconds / 7)), bytes: 0n } }],
-            };
-            return { link: name, timeNs: BigInt(Math.round(seconds * 1e9)), utc: timestampNow(), generation: 7n, forwardSample: one, returnSample: one };
-          });
-          yield { samples: figures };
+          yield { samples: names.map((_, i) => figures(Date.now(), i)) };
           await new Promise((resolve) => setTimeout(resolve, 100));
         }
       },
@@ -146,23 +154,33 @@ use(
         rows: [1_000_000_000n, 10_000_000_000n].map((rateBps, at) => ({ rateBps, port: at === 1, delays: ["64 B", "1518 B", "ANY"].map((frames, i) => ({ frames, delayNs: 900n * MS * BigInt(i + 1) })) })),
       }),
     });
-    service(Web, { getCaller: () => ({ name: "dev", role: "operator" }) });
+    service(Web, { getCaller: () => ({ name: "dev", role: new URLSearchParams(location.search).get("role") ?? "admin" }) });
     service(Certificates, {
       getCertificate: () => ({
         holds: false,
-        json: "{}",
+        json: JSON.stringify({
+          summary: "the emulator may have been the bottleneck",
+          criteria: [{ name: "lateness_p99", reason: "a tenth of the spread of the delay, at least 1 ms" }],
+          remedies: ["stop other load on this machine: 2.1 threads were ready for 2 processors", "give the worker a core of its own: --core 1, with isolcpus=1"],
+        }),
         remarks: ["no mark was set since the dataplane started"],
         criteria: [
           { name: "packets", value: 12_345n, limit: 1n, atLeast: true, unit: "packets", holds: true },
           { name: "lateness_p99", value: 3_400_000n, limit: 1_000_000n, unit: "ns", holds: false, text: "lateness_p99 3.4 ms, at most 1 ms" },
         ],
       }),
+      listCertificates: () => ({
+        certificates: [
+          { since: timestampNow(), until: timestampNow(), who: "dev", marked: true, certificate: { holds: false, criteria: [{ name: "stall", text: "stall 20 ms, at most 10 ms" }] } },
+        ],
+      }),
     });
     service(Scenarios, {
+      getScenarioState: () => running,
       listScenarios: () => ({ scenarios: [...wanted.keys()].map((name) => ({ name })).concat({ name: "rain-fade" }) }),
       getScenario: () => ({ name: "rain-fade", toml: 'name = "rain-fade"\n\n[[step]]\nprofile = "viasat2"\nlabel = "clear"\n\n[[step]]\nat = "30 s"\nlabel = "rain"\nramp = { value = "packet_loss", from = "0.001 %", to = "0.1 %", over = "10 s", every = "500 ms" }\n\n[[step]]\nafter = "20 s"\nlabel = "QPSK"\nforward = { rate = "72 Mbit/s" }\n' }),
       async *watchScenario() {
-        yield { phase: ScenarioPhase.RUNNING, name: "rain-fade", run: 3n, elapsedNs: 21n * 1000n * MS, lengthNs: 60n * 1000n * MS, stepsDone: 1n, steps: 3n, lateSteps: 1n, lateMaxNs: 1_200_000n };
+        yield running;
         await new Promise(() => undefined);
       },
     });

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { count } from "../src/model/units";
-import { Browser, CLIENT_IP, Host, WAN_IP, WEB, commandOf, download, json, linkctl, pid, shell, until } from "./box";
+import { Browser, CLIENT_IP, Host, WAN_IP, WEB, certificate, commandOf, download, json, linkctl, pid, shell, until } from "./box";
 import { capturePackets, fitLog, halveTheRate, judgeRuns, pingLog, playRainFade } from "./experiment";
 
 const LONG = process.env.WEB_LONG === "1";
@@ -211,6 +211,33 @@ test("shown_counters_are_those_of_linkctl", async () => {
     }
     return list.length > 0;
   });
+});
+
+test("links_show_the_verdict_and_the_scenario", async () => {
+  await linkctl("set", "profile", "transparent");
+  await linkctl("stats", "--mark");
+  await linkctl("scenario", "run", "link-flap", "--detach");
+  const page = await browser.open("#/links");
+  await page.waitForSelector('[data-scenario="running"]:has-text("link-flap: running")');
+  await linkctl("scenario", "stop");
+  await page.waitForSelector('[data-scenario="stopped"]');
+  await host.run("client", "ping", "-q", "-c", "5", "-i", "0.01", WAN_IP);
+  await until("the verdict is that of linkctl", async () => {
+    const { verdict } = await certificate();
+    return (await page.locator("[data-certificate]").getAttribute("data-certificate")) === verdict;
+  });
+});
+
+test("curves_of_a_scenario_have_the_steps_and_the_length_of_linkd", async () => {
+  const { api } = await browser.driver(directory, picture);
+  const { scenarios } = await api("Scenarios/ListScenarios");
+  const page = await browser.open("#/scenario");
+  const curves = page.locator("[data-curves]");
+  for (const { name, steps, lengthNs } of scenarios) {
+    await page.locator("#scenario-file").selectOption(name);
+    await until(`${name} is drawn`, async () => (await curves.getAttribute("data-curves")) === steps);
+    expect([name, await curves.getAttribute("data-length")]).toEqual([name, lengthNs]);
+  }
 });
 
 test("shown_command_has_the_effect_of_the_button", async () => {

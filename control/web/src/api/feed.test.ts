@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 import { create } from "@bufbuild/protobuf";
+import { createRouterTransport } from "@connectrpc/connect";
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { LinkSampleSchema } from "../gen/linkemu/v1/history_pb";
-import { History, generations, health, names, seen, take } from "./feed";
+import { History as Api, LinkSampleSchema } from "../gen/linkemu/v1/history_pb";
+import { use } from "./client";
+import { generations, health, names, recall, seen, take } from "./feed";
 
 beforeEach(() => {
   vi.stubGlobal("requestAnimationFrame", () => 1);
@@ -39,15 +41,42 @@ describe("feed", () => {
     expect(seen.get("links/main")?.history.time).toEqual([5]);
   });
 
-  it("earlier_samples_come_before_the_own_ones", () => {
-    const row = { forward: { longestBytes: 0 }, back: { longestBytes: 0 }, seconds: 1 } as never;
-    const [own, earlier] = [new History(), new History()];
-    for (const at of [100, 101]) own.add(at, row);
-    for (let at = 35; at <= 90; at++) earlier.add(at, row);
-    for (let at = 91; at <= 105; at++) earlier.add(at, row);
-    own.precede(earlier);
-    expect([own.time[0], own.time.length]).toEqual([45, 57]);
-    expect(own.time).toEqual([...own.time].sort((a, b) => a - b));
-    expect(own.forward.length).toBe(57);
+  it("page_that_opens_or_returns_gets_the_unseen_samples_without_a_gap", async () => {
+    // What linkd has: one sample per second, with 1 kB each.
+    const all = Array.from({ length: 200 }, (_, n) => sample("links/main", 1_000 + n, BigInt(1_000 * n)));
+    const asked: bigint[] = [];
+    use(
+      createRouterTransport(({ service }) => {
+        service(Api, {
+          getHistory: ({ afterNs }) => {
+            asked.push(afterNs / 1_000_000_000n);
+            return { samples: all.filter(({ timeNs }) => timeNs > afterNs) };
+          },
+        });
+      }),
+    );
+    const seconds = (): number[] => seen.get("links/main")?.history.time ?? [];
+    const rates = (): unknown[] => [...new Set(seen.get("links/main")?.history.forward)];
+    take([all[90]!], true);
+    take([all[91]!]);
+    await recall("links/main");
+    await recall("links/main");
+    expect(seconds()).toEqual(Array.from({ length: 61 }, (_, n) => 1_031 + n));
+    expect(rates()).toEqual([8_000]);
+    // The page was hidden for 20 s.
+    take([all[111]!], true);
+    await recall("links/main");
+    take([all[112]!]);
+    expect(seconds()).toEqual(Array.from({ length: 61 }, (_, n) => 1_052 + n));
+    expect(rates()).toEqual([8_000]);
+    expect(asked).toEqual([1_029n, 1_091n]);
+  });
+
+  it("plots_begin_with_the_page_if_linkd_has_no_samples", async () => {
+    use(createRouterTransport(({ service }) => service(Api, { getHistory: () => ({}) })));
+    take([sample("links/main", 5, 0n)], true);
+    await recall("links/main");
+    take([sample("links/main", 6, 1_000n)]);
+    expect(seen.get("links/main")?.history).toMatchObject({ time: [5, 6], forward: [null, 8_000], gap: undefined });
   });
 });

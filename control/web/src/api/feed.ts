@@ -35,6 +35,14 @@ export interface Seen {
   history: History;
 }
 
+/** The unseen time before a sample: before this page was opened, or while it was hidden or had no connection. */
+interface Gap {
+  /** The last sample before it, if any. */
+  from: LinkSample | undefined;
+  to: LinkSample;
+  isAsked: boolean;
+}
+
 /** Columns of equal length, as uPlot takes them; times in seconds since 1970. */
 export class History {
   readonly time: number[] = [];
@@ -42,8 +50,8 @@ export class History {
   readonly back: (number | null)[] = [];
   readonly forwardQueue: number[] = [];
   readonly returnQueue: number[] = [];
-  /** linkd was asked for earlier samples. */
-  isRecalled = false;
+  /** Until linkd has told what was in it. */
+  gap: Gap | undefined;
 
   add(at: number, { forward, back }: Row): void {
     this.time.push(at);
@@ -54,15 +62,19 @@ export class History {
     while (this.time[0]! < at - HISTORY_S || this.time[0]! > at) for (const column of this.columns()) column.shift();
   }
 
-  /** Puts what another one has of the time before the own columns, up to the length of the history. */
-  precede(earlier: History): void {
-    const first = this.time[0] ?? Number.POSITIVE_INFINITY;
-    const last = this.time.at(-1) ?? first;
-    const from = earlier.time.findIndex((at) => at >= last - HISTORY_S);
-    const to = earlier.time.findIndex((at) => at >= first);
-    if (from < 0) return;
-    const theirs = earlier.columns().map((column) => column.slice(from, to < 0 ? undefined : to));
-    this.columns().forEach((column, i) => column.unshift(...(theirs[i] ?? [])));
+  /** Fills the gap with samples of linkd, in order of time. The sample after it gets the rates since the last of them. */
+  fill(samples: readonly LinkSample[]): void {
+    const { gap } = this;
+    this.gap = undefined;
+    const at = gap ? this.time.indexOf(utcOf(gap.to)) : -1;
+    if (!gap || at < 0) return;
+    const [begin, end] = [gap.from ? utcOf(gap.from) : 0, utcOf(gap.to)];
+    const known = [...samples.filter((one) => utcOf(one) > begin && utcOf(one) < end), gap.to];
+    const before = gap.from ?? known.shift();
+    const filled = new History();
+    known.forEach((one, i) => filled.add(utcOf(one), row(known[i - 1] ?? before, one)));
+    const theirs = filled.columns();
+    this.columns().forEach((column, i) => column.splice(at, known.length === 0 ? 0 : 1, ...(theirs[i] ?? [])));
   }
 
   private columns(): unknown[][] {
@@ -96,18 +108,30 @@ const MAIN = "links/main";
 
 const utcOf = (sample: LinkSample): number => (sample.utc ? timestampDate(sample.utc).getTime() / 1e3 : Number.NaN);
 
-/** Reads the last minute of a link from linkd, once, for plots that begin before this page. */
+/** Above so many links, linkd keeps less than a minute of ten samples per second of each. */
+const FINE_LINKS = 50;
+
+/** Reads from linkd what this page has not seen of a link's last minute, once per gap. */
 export async function recall(name: string): Promise<void> {
-  const entry = seen.get(name);
-  if (!entry || entry.history.isRecalled) return;
-  entry.history.isRecalled = true;
-  const samples = (await api.history.getHistory({}, about(name))).samples;
-  const earlier = new History();
-  samples.forEach((sample, at) => earlier.add(utcOf(sample), row(samples[at - 1], sample)));
-  entry.history.precede(earlier);
+  const history = seen.get(name)?.history;
+  const gap = history?.gap;
+  if (!history || !gap || gap.isAsked) return;
+  gap.isAsked = true;
+  // A second more, for the rates of the first sample.
+  const begin = gap.to.timeNs - BigInt(HISTORY_S + 1) * 1_000_000_000n;
+  const from = gap.from?.timeNs ?? 0n;
+  const afterNs = from > begin ? from : begin > 0n ? begin : 0n;
+  const intervalNs = BigInt(names.value.length > FINE_LINKS ? 1_000 : INTERVAL_MS) * 1_000_000n;
+  try {
+    history.fill((await api.history.getHistory({ intervalNs, afterNs }, about(name))).samples);
+  } catch {
+    // The plots begin with this page.
+    history.gap = undefined;
+  }
 }
 
-export function take(samples: readonly LinkSample[]): void {
+/** Notes samples; those of a new stream come after a gap. */
+export function take(samples: readonly LinkSample[], isFirst = false): void {
   const links = [...samples.filter(({ link }) => link === MAIN), ...samples.filter(({ link }) => link !== MAIN)];
   const now = links.map(({ link }) => link);
   for (const name of [...seen.keys()]) if (!now.includes(name)) seen.delete(name);
@@ -116,6 +140,7 @@ export function take(samples: readonly LinkSample[]): void {
     const entry = { figures, row: row(before?.figures, figures), history: before?.history ?? new History() };
     // Counters of another dataplane begin a new history.
     if (before && figures.timeNs < before.figures.timeNs) entry.history = new History();
+    if (isFirst || !before) entry.history.gap = { from: entry.history.time.length > 0 ? before?.figures : undefined, to: figures, isAsked: false };
     entry.history.add(utcOf(figures), entry.row);
     seen.set(figures.link, entry);
   }
@@ -165,11 +190,13 @@ export async function follow(): Promise<void> {
       }
     }, 250);
     try {
+      let isFirst = true;
       const request = { intervalNs: BigInt(INTERVAL_MS) * 1_000_000n };
       for await (const answer of api.history.watchLinks(request, { signal: stop.signal })) {
         news = Date.now();
         failures = 0;
-        take(answer.samples);
+        take(answer.samples, isFirst);
+        isFirst = false;
       }
       lost(failure(new TypeError("the stream ended")));
     } catch (error) {

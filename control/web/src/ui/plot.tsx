@@ -15,7 +15,8 @@ export interface Line {
   /** Custom property of the style sheet. */
   colour: string;
   dash?: number[];
-  scale?: string;
+  /** In pixels. */
+  width?: number;
 }
 
 export interface PlotProps {
@@ -109,7 +110,7 @@ function options(props: PlotProps, width: number): uPlot.Options {
       ...props.lines.map((line) => ({
         label: line.label,
         stroke: colour(line.colour),
-        width: 2,
+        width: line.width ?? 2,
         ...(line.dash ? { dash: line.dash } : {}),
         points: { show: false },
         value: (_: uPlot, value: number | null) => (value === null ? "–" : props.format(value)),

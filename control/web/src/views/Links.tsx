@@ -9,6 +9,7 @@ import { KINDS, type Flow, contribution, drops as dropSums } from "../model/rate
 import { linkId, top } from "../model/command";
 import { count, rate, size, time } from "../model/units";
 import { Lane, servingText, write } from "../ui/lane";
+import { State } from "../ui/state";
 import { Command, Section, Table, numeric } from "../ui/parts";
 import { Plot, colour } from "../ui/plot";
 import { go, route } from "../ui/route";
@@ -20,6 +21,8 @@ const SPARK_MS = 500;
 /** Width of a sparkline, and the space between its points, in pixels. */
 const SPARK_PX = 190;
 const SPARK_STEP_PX = 2;
+/** Links of which linkd is asked for the last minute at a time: a browser has six connections. */
+const RECALLED = 3;
 
 export function Links(): JSX.Element {
   const chosen = names.value.includes(route.value.link) ? route.value.link : names.value[0];
@@ -48,6 +51,7 @@ function List({ chosen }: { chosen: string | undefined }): JSX.Element {
       const now = performance.now();
       const paint = now - sparks >= SPARK_MS ? palette() : undefined;
       if (paint) sparks = now;
+      let asked = 0;
       for (const [name, entry] of seen) {
         let writer = rows.get(name);
         if (!writer || !writer.row.isConnected) {
@@ -57,6 +61,11 @@ function List({ chosen }: { chosen: string | undefined }): JSX.Element {
           rows.set(name, writer);
         }
         writer.show(name, entry, paint);
+        // The chosen link asks for itself.
+        if (paint && asked < RECALLED && name !== route.value.link && writer.isSeen && entry.history.gap?.isAsked === false) {
+          asked += 1;
+          void recall(name);
+        }
       }
     });
     return () => {
@@ -135,7 +144,7 @@ function added(name: string, entry: Seen): string {
 class RowWriter {
   private readonly cells: Map<string, HTMLElement>;
   /** The row is on the screen. */
-  private isSeen = true;
+  isSeen = true;
 
   constructor(
     readonly row: HTMLElement,
@@ -215,16 +224,17 @@ function Detail({ name }: { name: string }): JSX.Element {
     return subscribe(() => {
       const entry = seen.get(name);
       if (!entry) return;
-      // Without it the plots begin with this page.
-      recall(name).catch(() => undefined);
+      void recall(name);
       lanes.current.forward?.(entry.row.forward);
       lanes.current.back?.(entry.row.back);
       const { history } = entry;
       const now = performance.now();
-      if (now - drawn >= 200) {
+      if (now - drawn >= 200 && !history.gap) {
         drawn = now;
         plots.current.rate?.([history.time, history.forward, history.back] as never);
-        plots.current.queue?.([history.time, history.forwardQueue, history.returnQueue] as never);
+        const { forwardPipe, returnPipe } = currentOf(name).link?.profile ?? {};
+        const limits = [forwardPipe, returnPipe].map((pipe) => history.time.map(() => Number(pipe?.queue?.limitBytes ?? 0n) || null));
+        plots.current.queue?.([history.time, history.forwardQueue, history.returnQueue, ...limits] as never);
       }
       showFigures(figures.current, name, entry);
     });
@@ -244,6 +254,7 @@ function Detail({ name }: { name: string }): JSX.Element {
           Note: {remark}
         </p>
       ))}
+      <State name={name} />
       <h3>Forward</h3>
       <Lane way="forward" pipe={profile?.forwardPipe} onReady={(show) => (lanes.current.forward = show)} />
       <h3>Return</h3>
@@ -285,7 +296,7 @@ function Detail({ name }: { name: string }): JSX.Element {
           onReady={(draw) => (plots.current.rate = draw as never)}
         />
         <Plot
-          label="longest queue of the last minute, forward and return"
+          label="longest queue of the last minute, forward and return, below its limit"
           formatX={seconds}
           window={60}
           xLabel="UTC"
@@ -294,6 +305,8 @@ function Detail({ name }: { name: string }): JSX.Element {
           lines={[
             { label: "forward queue", colour: "forward" },
             { label: "return queue", colour: "return", dash: [6, 3] },
+            { label: "forward limit", colour: "forward", width: 1 },
+            { label: "return limit", colour: "return", dash: [6, 3], width: 1 },
           ]}
           onReady={(draw) => (plots.current.queue = draw as never)}
         />

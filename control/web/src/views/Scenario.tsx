@@ -11,25 +11,13 @@ import * as command from "../model/command";
 import * as timeline from "../model/timeline";
 import { exactTime, time } from "../model/units";
 import { Command, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
+import { isActive, phaseText } from "../model/run";
 import { StepForm } from "../ui/stepform";
 import { TimelineEditor } from "../ui/timeline";
 import { route } from "../ui/route";
 
 const EMPTY = 'name = "mine"\n\n[[step]]\nat = "0 ms"\nlabel = "start"\n\n[[step]]\nat = "1 min"\nlabel = "end"\n';
 const RETRY_MS = 2_000;
-
-const PHASE: Record<ScenarioPhase, string> = {
-  [ScenarioPhase.UNSPECIFIED]: "unknown",
-  [ScenarioPhase.NONE]: "none has run",
-  [ScenarioPhase.RUNNING]: "running",
-  [ScenarioPhase.WAITING]: "waiting for an event",
-  [ScenarioPhase.PAUSED]: "paused",
-  [ScenarioPhase.FINISHED]: "finished",
-  [ScenarioPhase.STOPPED]: "stopped",
-};
-
-export const isActive = (phase: ScenarioPhase | undefined): boolean =>
-  phase === ScenarioPhase.RUNNING || phase === ScenarioPhase.WAITING || phase === ScenarioPhase.PAUSED;
 
 /** The state of the link's scenario, with the instant at which it was received. */
 function useRunState(name: string): { state: ScenarioState | undefined; at: number; error: Failure | undefined } {
@@ -217,9 +205,9 @@ function Run({ name, state, at, text, file }: { name: string; state: ScenarioSta
   return (
     <Section title="Run">
       {state && (
-        <div data-phase={PHASE[state.phase]} data-late={state.lateMaxNs.toString()} data-steps={state.stepsDone.toString()}>
+        <div data-phase={phaseText(state.phase)} data-late={state.lateMaxNs.toString()} data-steps={state.stepsDone.toString()}>
           <p role="status">
-            <b>{state.name || "No scenario"}</b>: {PHASE[state.phase]}
+            <b>{state.name || "No scenario"}</b>: {phaseText(state.phase)}
             {state.message && ` (${state.message})`}
             {state.run > 0n && ` – run ${state.run}, started by ${state.who || "linkd"}`}
           </p>
