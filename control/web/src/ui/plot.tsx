@@ -27,6 +27,8 @@ export interface PlotProps {
   /** Length of the x axis, which ends at the last point; else it has all points. */
   window?: number;
   log?: boolean;
+  /** Each value holds until the next. */
+  stepped?: boolean;
   xLabel?: string;
   format: (value: number) => string;
   formatX?: (value: number) => string;
@@ -76,6 +78,8 @@ export function Plot(props: PlotProps): JSX.Element {
   );
 }
 
+const stepped = uPlot.paths.stepped?.({ align: 1 }) ?? (() => null);
+
 function options(props: PlotProps, width: number): uPlot.Options {
   const axis = {
     stroke: colour("text"),
@@ -113,6 +117,7 @@ function options(props: PlotProps, width: number): uPlot.Options {
         width: line.width ?? 2,
         ...(line.dash ? { dash: line.dash } : {}),
         points: { show: false },
+        ...(props.stepped ? { paths: stepped } : {}),
         value: (_: uPlot, value: number | null) => (value === null ? "–" : props.format(value)),
       })),
     ],

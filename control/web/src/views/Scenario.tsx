@@ -5,13 +5,17 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { may } from "../api/caller";
 import { about, api, requestId } from "../api/client";
+import { currentOf } from "../api/current";
 import { failure, isCanceled, type Failure } from "../api/failure";
+import { allProfiles } from "../api/profiles";
+import type { Profile } from "../gen/linkemu/v1/model_pb";
 import { ScenarioPhase, type PlannedStep, type RunScenarioResponse, type Scenario as Known, type ScenarioState } from "../gen/linkemu/v1/scenario_pb";
 import * as command from "../model/command";
+import { isActive, phaseText } from "../model/run";
 import * as timeline from "../model/timeline";
 import { exactTime, time } from "../model/units";
-import { Command, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
-import { isActive, phaseText } from "../model/run";
+import { Curves } from "../ui/curves";
+import { type Action, Command, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
 import { StepForm } from "../ui/stepform";
 import { TimelineEditor } from "../ui/timeline";
 import { route } from "../ui/route";
@@ -123,7 +127,7 @@ export function Scenario(): JSX.Element {
             {step && (
               <StepForm
                 step={step}
-                profiles={known.profiles}
+                profiles={known.profiles.map((one) => one.name)}
                 onChange={(changed) => {
                   const next = { ...read, steps: read.steps.map((one) => (one.id === changed.id ? changed : one)) };
                   edit(next);
@@ -137,6 +141,7 @@ export function Scenario(): JSX.Element {
             )}
           </>
         )}
+        <Curves toml={text} link={currentOf(name).link?.profile} profiles={known.profiles} />
         <details>
           <summary>TOML</summary>
           <textarea
@@ -165,15 +170,15 @@ export function elapsed(state: ScenarioState | undefined, at: number): number {
   return Number(state.elapsedNs) + since;
 }
 
-function useKnown(): { list: Known[]; profiles: string[]; error: Failure | undefined; run: (action: () => Promise<void>) => Promise<boolean> } {
+function useKnown(): { list: Known[]; profiles: Profile[]; error: Failure | undefined; run: Action["run"] } {
   const [list, setList] = useState<Known[]>([]);
-  const [profiles, setProfiles] = useState<string[]>([]);
+  const [profiles, setProfiles] = useState<Profile[]>([]);
   const { error, run } = useAction();
   useEffect(() => {
     void run(async () => {
-      const [scenarios, found] = await Promise.all([api.scenarios.listScenarios({}), api.linkemu.listProfiles({})]);
+      const [scenarios, found] = await Promise.all([api.scenarios.listScenarios({}), allProfiles()]);
       setList(scenarios.scenarios);
-      setProfiles(found.profiles.map((one) => one.name));
+      setProfiles(found);
     });
   }, []);
   return { list, profiles, error, run };
