@@ -78,6 +78,9 @@ export function count(value: bigint | number): string {
   return value.toString().replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
 }
 
+/** A number of something: "1 packet", "12 345 packets". */
+export const counted = (value: bigint | number, things: string): string => `${count(value)} ${Number(value) === 1 ? things.replace(/s$/, "") : things}`;
+
 /** A probability as text, such as "0.1 %", exact to 12 digits. */
 export function percent(probability: number): string {
   return `${Number((probability * 100).toPrecision(12))} %`;

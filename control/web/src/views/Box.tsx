@@ -7,7 +7,7 @@ import { about, api } from "../api/client";
 import { type DiagnoseResponse, FindingLevel } from "../gen/linkemu/v1/doctor_pb";
 import { type Envelope, type EnvelopeBound, EnvelopeLimit } from "../gen/linkemu/v1/envelope_pb";
 import * as command from "../model/command";
-import { count, exactRate, rate, size, time } from "../model/units";
+import { count, counted, exactRate, rate, size, time } from "../model/units";
 import { Command, Refusal, Section, Table, numeric, useAction } from "../ui/parts";
 import { route } from "../ui/route";
 
@@ -42,7 +42,7 @@ function Checks(): JSX.Element {
         </button>
         {found && (
           <span role="status">
-            {count(found.checks.length)} checks: {count(found.bad)} bad, {count(found.warnings)} warnings
+            {counted(found.checks.length, "checks")}: {count(found.bad)} bad, {counted(found.warnings, "warnings")}
           </span>
         )}
       </div>

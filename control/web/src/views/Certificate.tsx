@@ -8,7 +8,8 @@ import { about, api } from "../api/client";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { Certificate as Verdict, Criterion, ListedCertificate } from "../gen/linkemu/v1/certificate_pb";
 import * as command from "../model/command";
-import { count, parse, size, time, utc } from "../model/units";
+import { type Report, readReport } from "../model/report";
+import { counted, parse, size, time, utc } from "../model/units";
 import { Command, Outcome, Section, Table, numeric, save, useAction } from "../ui/parts";
 import { route } from "../ui/route";
 
@@ -16,12 +17,12 @@ import { route } from "../ui/route";
 export function figure(value: bigint, unit: string): string {
   if (unit === "ns") return time(Number(value));
   if (unit === "bytes") return size(Number(value));
-  return `${count(value)} ${unit}`;
+  return counted(value, unit);
 }
 
 const FIELDS = [
-  { key: "latenessNs", label: "most lateness, 99th percentile", initial: "1 ms" },
-  { key: "stallNs", label: "longest stall", initial: "10 ms" },
+  { key: "latenessNs", label: "most lateness, 99th percentile (empty: that of the link)", initial: "" },
+  { key: "stallNs", label: "longest stall (empty: that of the link)", initial: "" },
   { key: "emulatorDrops", label: "most emulator drops", initial: "0" },
   { key: "packets", label: "least packets sent", initial: "1" },
   { key: "memoryPercent", label: "most memory, %", initial: "99" },
@@ -53,7 +54,7 @@ export function limitsOf(texts: Record<Field, string>): command.Limits | Error {
 export function Certificate(): JSX.Element {
   const name = route.value.link;
   const [texts, setTexts] = useState(Object.fromEntries(FIELDS.map(({ key, initial }) => [key, initial])) as Record<Field, string>);
-  const [verdict, setVerdict] = useState<{ verdict: Verdict; at: Date; since: string }>();
+  const [verdict, setVerdict] = useState<{ verdict: Verdict; at: Date; report: Report }>();
   const [listed, setListed] = useState<readonly ListedCertificate[]>([]);
   const { busy, run, ...outcome } = useAction();
   const limits = limitsOf(texts);
@@ -72,7 +73,7 @@ export function Certificate(): JSX.Element {
       };
       const answer = await api.certificates.getCertificate(request, about(name));
       const at = new Date();
-      setVerdict({ verdict: answer, at, since: sinceOf(answer.json) });
+      setVerdict({ verdict: answer, at, report: readReport(answer.json) });
       await list();
       if (mark) return `Marked at ${utc(at)}: the next run has begun.`;
     });
@@ -138,32 +139,33 @@ export function Certificate(): JSX.Element {
   );
 }
 
-/** Begin of the run by the certificate's JSON; empty if it has none. */
-function sinceOf(json: string): string {
-  try {
-    const parsed: unknown = JSON.parse(json);
-    const since = (parsed as { span?: { since_utc?: unknown } }).span?.since_utc;
-    return typeof since === "string" ? utc(new Date(since)) : "";
-  } catch {
-    return "";
-  }
-}
-
-function VerdictView({ verdict, at, since, name }: { verdict: Verdict; at: Date; since: string; name: string }): JSX.Element {
+function VerdictView({ verdict, at, report, name }: { verdict: Verdict; at: Date; report: Report; name: string }): JSX.Element {
+  const { since, reasons, remedies } = report;
   const failed = verdict.criteria.filter((one) => !one.holds);
   return (
     <div class={verdict.holds ? "verdict good" : "verdict bad"} data-holds={verdict.holds}>
       <p class="result" role="status">
         <strong>{verdict.holds ? "PASS" : "FAIL"}</strong>{" "}
         {verdict.holds ? "the emulator was not the bottleneck" : failed.map((one) => one.name).join(", ")}
+        {report.summary && !verdict.holds && `: ${report.summary}`}
       </p>
       <p class="note">
         As of {utc(at)}
-        {since && `; run since ${since}`}
+        {since && `; run since ${utc(since)}`}
       </p>
+      {remedies.length > 0 && (
+        <section class="advice" aria-labelledby="advice">
+          <h3 id="advice">What to change before the run is repeated</h3>
+          <ul>
+            {remedies.map((remedy) => (
+              <li key={remedy}>{remedy}</li>
+            ))}
+          </ul>
+        </section>
+      )}
       <Table label="criteria" head={["criterion", numeric("figure"), "limit", "holds"]}>
         {verdict.criteria.map((one) => (
-          <CriterionRow key={one.name} of={one} />
+          <CriterionRow key={one.name} of={one} reason={reasons.get(one.name) ?? ""} />
         ))}
       </Table>
       {verdict.remarks.map((remark) => (
@@ -178,7 +180,7 @@ function VerdictView({ verdict, at, since, name }: { verdict: Verdict; at: Date;
   );
 }
 
-function CriterionRow({ of }: { of: Criterion }): JSX.Element {
+function CriterionRow({ of, reason }: { of: Criterion; reason: string }): JSX.Element {
   return (
     <tr data-criterion={of.name} class={of.holds ? "" : "failed"}>
       <th scope="row">{of.name}</th>
@@ -187,6 +189,7 @@ function CriterionRow({ of }: { of: Criterion }): JSX.Element {
       </td>
       <td>
         {of.atLeast ? "at least" : "at most"} {figure(of.limit, of.unit)}
+        {reason && <span class="note">, {reason}</span>}
       </td>
       <td>{of.holds ? "yes" : <strong>no</strong>}</td>
     </tr>
