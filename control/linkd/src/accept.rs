@@ -2,11 +2,13 @@
 //! Accepts connections of the listeners.
 //!
 //! Each handshake is a task with a slot and a deadline, so that one that hangs delays no other.
-//! Refused ones go into the audit log.
+//! Refused ones, and those that made room for others, go into the audit log.
 
 use crate::audit::Audit;
 use crate::connection::Connection;
-use crate::limits::{Limits, Peer, Slot, Slots};
+use crate::limits::Limits;
+use crate::shares::{Holder, Limit, Shares};
+use crate::slots::{Slot, Slots};
 use crate::tls::{self, Keys};
 use nix::unistd::Uid;
 use std::convert::Infallible;
@@ -28,6 +30,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// a socket with unread bytes discards sent data.
 const LINGER: (Duration, u64) = (Duration::from_secs(1), 64 << 10);
 
+/// Why a connection is closed for a newer one.
+pub(crate) const CROWDED: &str =
+    "too many connections show no certificate and no session: this one made room for another";
 /// Refusals that are sent at a time to connections over the unix socket beyond the limit.
 const REFUSALS: usize = 16;
 
@@ -50,8 +55,9 @@ pub(crate) fn accept(
     tcp: Option<(TcpListener, Door)>,
 ) -> Incoming {
     let (sender, receiver) = mpsc::channel(1);
-    let slots = Slots::new(limits.connections, limits.per_user, limits.connections.div_ceil(8));
-    tokio::spawn(accept_unix(unix, slots, limits.handshake, sender.clone()));
+    let Limits { connections: all, per_user: caller, .. } = *limits;
+    let shares = Shares::new(Limit { caller, address: all, all });
+    tokio::spawn(accept_unix(unix, shares, limits.handshake, sender.clone()));
     if let Some((listener, door)) = tcp {
         tokio::spawn(door.accept(listener, sender));
     }
@@ -70,8 +76,8 @@ pub(crate) async fn settled<T>(accepted: io::Result<T>) -> Option<T> {
     }
 }
 
-async fn accept_unix(listener: UnixListener, slots: Slots, handshake: Duration, sender: Sender) {
-    let refusals = Slots::new(REFUSALS, REFUSALS, 0);
+async fn accept_unix(listener: UnixListener, shares: Shares, handshake: Duration, sender: Sender) {
+    let refusals = Shares::new(Limit { caller: REFUSALS, address: REFUSALS, all: REFUSALS });
     let owners = [0, Uid::effective().as_raw()];
     loop {
         let accepted = tokio::select! {
@@ -80,18 +86,19 @@ async fn accept_unix(listener: UnixListener, slots: Slots, handshake: Duration, 
         };
         let Some((io, _)) = settled(accepted).await else { continue };
         let peer = match io.peer_cred() {
-            Ok(user) if !owners.contains(&user.uid()) => Peer::User(user.uid()),
-            Ok(_) => Peer::Owner,
+            Ok(user) if !owners.contains(&user.uid()) => Holder::user(user.uid()),
+            Ok(_) => Holder::owner(),
             // It is gone already.
             Err(_) => continue,
         };
         let deadline = Instant::now() + handshake;
-        let connection = match slots.take(peer) {
-            Ok(slot) => Connection::unix(io, slot, deadline),
-            Err(why) => {
+        let connection = match shares.take(peer, 1) {
+            Ok(share) => Connection::unix(io, share, deadline),
+            Err(over) => {
+                let why = over.told("connections");
                 tracing::warn!(why, "a connection to the unix socket is refused");
-                let Ok(slot) = refusals.take(Peer::Owner) else { continue };
-                Connection::refusal(io, why, slot, deadline)
+                let Ok(share) = refusals.take(Holder::owner(), 1) else { continue };
+                Connection::refusal(io, why, share, deadline)
             }
         };
         let _ = sender.send(Ok(connection)).await;
@@ -108,18 +115,14 @@ impl Door {
             let Some((io, from)) = settled(accepted).await else { continue };
             // IPv4 is written as such on a socket that takes both.
             let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-            match self.slots.take(Peer::Address(from.ip())) {
-                Ok(slot) => {
-                    let (door, sender) = (self.clone(), sender.clone());
-                    tokio::spawn(async move { door.shake(io, from, slot, sender).await });
-                }
-                Err(why) => self.audit.handshake_refused(from, &why),
-            }
+            let slot = Arc::new(self.slots.enter(from.ip()));
+            let (door, sender) = (self.clone(), sender.clone());
+            tokio::spawn(async move { door.shake(io, from, slot, sender).await });
         }
     }
 
     /// A handshake, and the first byte after it.
-    async fn shake(self, io: TcpStream, from: SocketAddr, slot: Slot, sender: Sender) {
+    async fn shake(self, io: TcpStream, from: SocketAddr, slot: Arc<Slot>, sender: Sender) {
         let limit = self.limits.handshake;
         let deadline = Instant::now() + limit;
         let greet = async {
@@ -133,17 +136,18 @@ impl Door {
                 Err(error) => Err((error, None)),
             }
         };
-        match timeout(limit, greet).await {
+        let greeted = tokio::select! {
+            greeted = timeout(limit, greet) => greeted,
+            () = slot.closed() => {
+                self.audit.handshake_refused(from, CROWDED);
+                return;
+            }
+        };
+        match greeted {
             Ok(Ok(stream)) => {
-                let _ = sender
-                    .send(Ok(Connection::tls(
-                        stream,
-                        from.to_string(),
-                        self.keys.clone(),
-                        slot,
-                        deadline,
-                    )))
-                    .await;
+                let (from, keys) = (from.to_string(), self.keys.clone());
+                let connection = Connection::tls(stream, from, keys, slot, deadline).identified();
+                let _ = sender.send(Ok(connection)).await;
             }
             Ok(Err((error, io))) => {
                 self.audit.handshake_refused(from, &reason(&error));

@@ -2,7 +2,8 @@
 //! One connection, of either kind, and who is at its other end.
 
 use crate::caller::{Caller, Role, UNIX};
-use crate::limits::Slot;
+use crate::shares::{Holder, Share};
+use crate::slots::Slot;
 use crate::tls::{self, HTTP2, Keys};
 use crate::web::Session;
 use identity::{Certificate, Identity};
@@ -28,17 +29,24 @@ const CHECK: Duration = Duration::from_secs(60);
 /// reason.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A connection that holds its slot.
+/// A connection that holds its room.
 pub(crate) struct Connection {
     io: Io,
     peer: Peer,
     greeting: Option<Greeting>,
-    /// Resolves when the peer's certificate is no longer valid.
+    /// Resolves when the peer's certificate is no longer valid, or the slot is another one's.
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     is_over: bool,
     /// Limits the time of a write that does not proceed, where there is such a limit.
     stall: Option<Stall>,
-    _slot: Slot,
+    room: Room,
+}
+
+/// What a connection takes of the limits, until it is dropped.
+#[derive(Debug)]
+enum Room {
+    Unix { _share: Share },
+    Tcp(Arc<Slot>),
 }
 
 /// Time limit of a write.
@@ -95,7 +103,7 @@ enum Known {
     /// Every user who may open the socket may do everything.
     Unix { name: String },
     /// There are too many connections: every request is refused.
-    Refused { name: String, why: String },
+    Refused { name: String, from: String, why: String },
     /// A certificate that the handshake has believed.
     Certified {
         certificate: Result<Certificate, String>,
@@ -125,26 +133,34 @@ pub(crate) struct Unknown {
 
 impl Connection {
     /// A connection over the unix socket. The HTTP/2 preface must arrive before `deadline`.
-    pub fn unix(io: UnixStream, slot: Slot, deadline: Instant) -> Self {
+    pub fn unix(io: UnixStream, share: Share, deadline: Instant) -> Self {
         let peer = Known::Unix { name: user(&io) };
-        Self::new(Io::Unix(io), peer, slot, deadline)
+        Self::new(Io::Unix(io), peer, Room::Unix { _share: share }, deadline)
     }
 
     /// A connection over the unix socket that only reports, before `deadline`, why it is refused.
-    pub fn refusal(io: UnixStream, why: String, slot: Slot, deadline: Instant) -> Self {
-        let peer = Known::Refused { name: user(&io), why };
-        let mut refusal = Self::new(Io::Unix(io), peer, slot, deadline);
-        if let Some(greeting) = &mut refusal.greeting {
-            greeting.left = usize::MAX;
-        }
-        refusal
+    pub fn refusal(io: UnixStream, why: String, share: Share, deadline: Instant) -> Self {
+        let peer = Known::Refused { name: user(&io), from: UNIX.into(), why };
+        Self::new(Io::Unix(io), peer, Room::Unix { _share: share }, deadline).refusing()
     }
 
-    fn new(io: Io, peer: Known, slot: Slot, deadline: Instant) -> Self {
+    fn new(io: Io, peer: Known, room: Room, deadline: Instant) -> Self {
         let deadline = Box::pin(sleep_until(deadline));
         let greeting = Some(Greeting { left: GREETING_BYTES, deadline });
+        let end: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = match &room {
+            Room::Unix { .. } => None,
+            Room::Tcp(slot) => Some(Box::pin(slot.closed())),
+        };
         let peer = Peer(Arc::new(peer));
-        Self { io, peer, greeting, end: None, is_over: false, stall: None, _slot: slot }
+        Self { io, peer, greeting, end, is_over: false, stall: None, room }
+    }
+
+    /// Ends it at its deadline, whatever it says.
+    fn refusing(mut self) -> Self {
+        if let Some(greeting) = &mut self.greeting {
+            greeting.left = usize::MAX;
+        }
+        self
     }
 
     /// A connection over TLS, after the handshake with `keys`. The HTTP/2 preface must arrive
@@ -153,7 +169,7 @@ impl Connection {
         io: TlsStream<TcpStream>,
         from: String,
         keys: Arc<Keys>,
-        slot: Slot,
+        slot: Arc<Slot>,
         deadline: Instant,
     ) -> Self {
         let chain = io.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
@@ -163,9 +179,38 @@ impl Connection {
         };
         let ended = watch::Sender::new(None);
         let peer = Known::Certified { certificate, chain, from, ended };
-        let mut connection = Self::new(Io::Tls(Box::new(io)), peer, slot, deadline);
-        connection.end = Some(Box::pin(connection.peer.clone().watch(keys)));
+        let closed = slot.closed();
+        let mut connection = Self::new(Io::Tls(Box::new(io)), peer, Room::Tcp(slot), deadline);
+        let watch = connection.peer.clone().watch(keys);
+        connection.end = Some(Box::pin(async move {
+            tokio::select! {
+                () = watch => {}
+                () = closed => {}
+            }
+        }));
         connection
+    }
+
+    /// Counts it as one of its caller. If there are too many, its requests are refused.
+    pub fn identified(mut self) -> Self {
+        if let Err((name, from, why)) = self.identify() {
+            self.peer = Peer(Arc::new(Known::Refused { name, from, why }));
+            return self.refusing();
+        }
+        self
+    }
+
+    /// # Errors
+    /// Who it is, from where, and the reason.
+    fn identify(&self) -> Result<(), (String, String, String)> {
+        let Room::Tcp(slot) = &self.room else { return Ok(()) };
+        let (name, holder) = match self.peer.caller(SystemTime::now()) {
+            Ok(caller) => (caller.name.clone(), Holder::from(&caller)),
+            // Its requests are refused with the reason.
+            Err(Unknown { name, .. }) => (name, Holder::peer(self.peer.from())),
+        };
+        let identified = slot.identify(holder);
+        identified.map_err(|over| (name, self.peer.from().to_owned(), over.told("connections")))
     }
 
     /// A connection of a browser over TLS; a certificate is optional. With HTTP/2 the preface must
@@ -174,7 +219,7 @@ impl Connection {
         io: TlsStream<TcpStream>,
         from: String,
         keys: Arc<Keys>,
-        slot: Slot,
+        slot: Arc<Slot>,
         deadline: Instant,
     ) -> Self {
         let (is_http2, has_certificate) =
@@ -182,7 +227,7 @@ impl Connection {
         let mut connection = if has_certificate {
             Self::tls(io, from, keys, slot, deadline)
         } else {
-            Self::new(Io::Tls(Box::new(io)), Known::Anonymous { from }, slot, deadline)
+            Self::new(Io::Tls(Box::new(io)), Known::Anonymous { from }, Room::Tcp(slot), deadline)
         };
         if !is_http2 {
             connection.greeting = None;
@@ -191,9 +236,9 @@ impl Connection {
     }
 
     /// A connection of a browser without TLS, which is HTTP/1.1.
-    pub fn web_tcp(io: TcpStream, from: String, slot: Slot) -> Self {
+    pub fn web_tcp(io: TcpStream, from: String, slot: Arc<Slot>) -> Self {
         let peer = Known::Anonymous { from };
-        let connection = Self::new(Io::Tcp(io), peer, slot, Instant::now());
+        let connection = Self::new(Io::Tcp(io), peer, Room::Tcp(slot), Instant::now());
         Self { greeting: None, ..connection }
     }
 
@@ -220,7 +265,7 @@ impl Connection {
         &self.peer
     }
 
-    /// Whether the peer's certificate has ended, or wakes the task when it does. Reading and
+    /// Whether it has to end, or wakes the task when it has. Reading and
     /// writing both ask: a peer that takes nothing keeps HTTP/2 from reading.
     fn is_over(&mut self, context: &mut Context<'_>) -> bool {
         if let Some(end) = &mut self.end
@@ -248,7 +293,8 @@ fn is_http2(io: &TlsStream<TcpStream>) -> bool {
 }
 
 fn over() -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, "the peer's certificate does not hold any more")
+    let why = "the peer's certificate does not hold any more, or it made room for another peer";
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
 fn invalid(why: &str) -> String {
@@ -315,8 +361,9 @@ impl Peer {
         match &*self.0 {
             Known::Certified { from, .. }
             | Known::Anonymous { from }
-            | Known::Session { from, .. } => from,
-            Known::Unix { .. } | Known::Refused { .. } => UNIX,
+            | Known::Session { from, .. }
+            | Known::Refused { from, .. } => from,
+            Known::Unix { .. } => UNIX,
         }
     }
 
@@ -327,9 +374,9 @@ impl Peer {
                 let (name, from) = (name.clone(), UNIX.into());
                 Ok(Caller { name, role: Role::Admin, from, ..Caller::linkd() })
             }
-            Known::Refused { name, why } => Err(Unknown {
+            Known::Refused { name, from, why } => Err(Unknown {
                 name: name.clone(),
-                from: UNIX.into(),
+                from: from.clone(),
                 code: Code::ResourceExhausted,
                 why: why.clone(),
             }),

@@ -37,6 +37,8 @@ mod scenarios;
 mod server;
 mod service;
 mod services;
+mod shares;
+mod slots;
 mod state;
 mod summary;
 mod switch;

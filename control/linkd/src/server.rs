@@ -9,7 +9,7 @@ use crate::dataplane::Dataplane;
 use crate::events::{self, Events};
 use crate::history::History;
 use crate::jobs::Jobs;
-use crate::limits::{Limits, Slots};
+use crate::limits::Limits;
 use crate::links::Links;
 use crate::member::Passage;
 use crate::metrics::Metrics;
@@ -18,6 +18,7 @@ use crate::service::Service;
 use crate::services::{
     DoctorService, EnvelopeService, HistoryService, JobService, LeaseService, ScenarioService,
 };
+use crate::slots::Slots;
 use crate::state::{Directory, Kept, Saver, StateError};
 use crate::switch::Switches;
 use crate::tls::{Keys, TlsError, TlsFiles};
@@ -315,7 +316,7 @@ impl Server {
             )
         };
         let tcp = tcp.map(|(listener, keys)| {
-            let slots = Slots::new(limits.connections, limits.per_address, 0);
+            let slots = Slots::new(&limits);
             (listener, Door { keys, limits, slots, audit: audit.clone() })
         });
         // The kernel says when a local peer is gone, and a stopped one may come back.

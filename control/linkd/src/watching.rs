@@ -4,36 +4,34 @@
 
 use crate::caller::Caller;
 use crate::connection::Peer;
-use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use crate::shares::{Holder, Limit, Share, Shares};
+use tokio::sync::watch;
 use tonic::{Request, Status};
 
-/// Streams at once, of either kind.
-const WATCHERS: usize = 64;
+/// Streams at once of local callers, and of network callers.
+const STREAMS: Limit = Limit { caller: 32, address: 128, all: 128 };
 
 /// Lets a bounded number watch; clones are the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct Watching {
     /// Local and network streams have separate limits, so that the network cannot lock out local
     /// users.
-    local: Arc<Semaphore>,
-    remote: Arc<Semaphore>,
+    local: Shares,
+    remote: Shares,
     stopping: watch::Receiver<bool>,
 }
 
 impl Watching {
     /// Until `stopping` is true.
     pub fn new(stopping: watch::Receiver<bool>) -> Self {
-        let permits = || Arc::new(Semaphore::new(WATCHERS));
-        Self { local: permits(), remote: permits(), stopping }
+        Self { local: Shares::new(STREAMS), remote: Shares::new(STREAMS), stopping }
     }
 
     /// Held by a stream of a caller for as long as it lasts.
-    pub fn permit(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, Status> {
-        let permits = if caller.is_local() { &self.local } else { &self.remote };
-        permits.clone().try_acquire_owned().map_err(|_| {
-            Status::resource_exhausted(format!("{WATCHERS} watch already: stop one of them"))
-        })
+    pub fn permit(&self, caller: &Caller) -> Result<Share, Status> {
+        let streams = if caller.is_local() { &self.local } else { &self.remote };
+        let share = streams.take(Holder::from(caller), 1);
+        share.map_err(|over| Status::resource_exhausted(over.told("streams")))
     }
 
     /// For a stream that answers a request.
@@ -71,5 +69,30 @@ impl Stopping {
             Some(why) => Status::unauthenticated(why),
             None => Status::unavailable("linkd is shutting down"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caller::Role;
+
+    #[test]
+    fn viewer_with_all_its_streams_leaves_some_to_others() {
+        let (_stop, stopping) = watch::channel(false);
+        let watching = Watching::new(stopping);
+        let caller = |name: &str, role, from: &str| Caller {
+            name: name.into(),
+            role,
+            from: from.into(),
+            ..Caller::linkd()
+        };
+        let eve = caller("eve", Role::Viewer, "127.0.0.1:5");
+        let _streams: Vec<_> = (0..32).map(|_| watching.permit(&eve).unwrap()).collect();
+        let status = watching.permit(&eve).unwrap_err();
+        assert!(status.message().starts_with("32 streams of one caller are open"), "{status:?}");
+        watching.permit(&caller("ann", Role::Viewer, "web 127.0.0.1:6")).unwrap();
+        watching.permit(&caller("eve", Role::Operator, "web 127.0.0.1:7")).unwrap();
+        watching.permit(&caller("eve", Role::Viewer, "unix")).unwrap();
     }
 }

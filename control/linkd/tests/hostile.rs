@@ -406,7 +406,7 @@ async fn nothing_over_the_network_makes_linkd_panic_or_pass_the_gate() {
         }),
         audit: Some(directory.join("audit.jsonl")),
         // All come at once.
-        limits: Limits { per_address: 100, ..Limits::default() },
+        limits: Limits { per_caller: 100, ..Limits::default() },
         ..Security::default()
     });
     let address = address.unwrap();

@@ -558,30 +558,53 @@ async fn revoked_certificate_is_refused_and_its_connection_ends() {
 }
 
 #[tokio::test]
-async fn there_are_so_many_connections_and_no_more_from_an_address() {
-    let secure = Secure::with(Limits { per_address: 3, ..Limits::default() });
+async fn caller_has_so_many_connections_and_leaves_room_to_others() {
+    let secure = Secure::with(Limits { per_caller: 3, ..Limits::default() });
     let pair = secure.pair("ci-7", OPERATOR);
+    let list = pb::ListProfilesRequest::default();
     let mut clients = Vec::new();
     for _ in 0..3 {
         let mut client = LinkemuClient::new(secure.channel(Some(&pair)));
-        client.list_profiles(pb::ListProfilesRequest::default()).await.unwrap();
+        client.list_profiles(list.clone()).await.unwrap();
         clients.push(client);
     }
-    let connector = secure.authority.client(Some(&pair));
-    assert!(tls(&connector, secure.address, NAME).await.is_err());
-    secure.refused("there are 3 connections from this address").await;
-    // The unix socket is not counted with them.
+    let mut another = LinkemuClient::new(secure.channel(Some(&pair)));
+    let status = another.list_profiles(list.clone()).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("3 connections of one caller are open"), "{status:?}");
+    // Other callers, and the unix socket, are not counted with them.
+    secure.serves().await;
     let mut local = secure.lab.client.clone();
-    local.list_profiles(pb::ListProfilesRequest::default()).await.unwrap();
+    local.list_profiles(list.clone()).await.unwrap();
     // A slot comes back with the end of its connection.
     clients.pop();
     let waiting = async {
-        while tls(&connector, secure.address, NAME).await.is_err() {
+        let fresh = || LinkemuClient::new(secure.channel(Some(&pair)));
+        while fresh().list_profiles(list.clone()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     tokio::time::timeout(PATIENCE, waiting).await.unwrap();
-    clients[0].list_profiles(pb::ListProfilesRequest::default()).await.unwrap();
+    clients[0].list_profiles(list).await.unwrap();
+}
+
+#[tokio::test]
+async fn idle_connections_without_a_certificate_keep_no_caller_out() {
+    let handshake = Duration::from_secs(600);
+    let secure = Secure::with(Limits { strangers: 8, handshake, ..Limits::default() });
+    let mut idle = Vec::new();
+    for _ in 0..40 {
+        idle.push(TcpStream::connect(secure.address).await.unwrap());
+    }
+    secure
+        .client("anybody", VIEWER)
+        .list_profiles(pb::ListProfilesRequest::default())
+        .await
+        .unwrap();
+    secure.refused("made room for another").await;
+    // The oldest ones were closed.
+    let ended = tokio::time::timeout(PATIENCE, idle[0].read(&mut [0])).await.unwrap();
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
 }
 
 #[tokio::test]
@@ -640,7 +663,7 @@ async fn greetings_that_hang_lock_nobody_out_of_the_unix_socket() {
     if begun.elapsed() < handshake {
         let status = answer.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-        assert!(status.message().contains("there are 8 connections"), "{status:?}");
+        assert!(status.message().contains("8 connections of all callers"), "{status:?}");
     }
     for stream in &mut hanging {
         // linkd's own greeting, and the end.

@@ -26,7 +26,8 @@ mod sessions;
 mod site;
 
 use crate::authorisation::Authorisation;
-use crate::limits::{Limits, Slots};
+use crate::limits::Limits;
+use crate::slots::Slots;
 use crate::tls::{Keys, TlsError, TlsFiles};
 use guard::Guard;
 use login::Address;
@@ -117,12 +118,7 @@ impl Web {
     /// Serves until `stopping` is true, and then completes requests in progress.
     pub async fn serve(self, routes: Routes, gate: Authorisation, stopping: watch::Receiver<bool>) {
         let Self { listener, keys, sessions, guard, limits } = self;
-        let slots = match listener.local_addr() {
-            // All browsers on this machine have one address.
-            Ok(address) if address.ip().is_loopback() => limits.connections,
-            _ => limits.per_address,
-        };
-        let slots = Slots::new(limits.connections, slots, 0);
+        let slots = Slots::new(&limits);
         let audit = gate.audit().clone();
         let site = Arc::new(Site::new(guard, sessions, routes, gate));
         serve::serve(serve::Entrance { listener, keys, slots, limits, audit, site }, stopping)

@@ -5,10 +5,11 @@
 //! browser may leave an answer unread.
 
 use super::site::Site;
-use crate::accept::{linger, reason, settled};
+use crate::accept::{CROWDED, linger, reason, settled};
 use crate::audit::Audit;
 use crate::connection::Connection;
-use crate::limits::{Limits, Peer, Slot, Slots};
+use crate::limits::Limits;
+use crate::slots::{Slot, Slots};
 use crate::tls::Keys;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -65,25 +66,29 @@ pub(super) async fn serve(entrance: Entrance, mut stopping: watch::Receiver<bool
         };
         let Some((io, from)) = settled(accepted).await else { continue };
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-        match slots.take(Peer::Address(from.ip())) {
-            Ok(slot) => {
-                tokio::spawn(open.clone().connection(io, from, slot));
+        let slot = Arc::new(slots.enter(from.ip()));
+        let (open, audit) = (open.clone(), open.audit.clone());
+        tokio::spawn(async move {
+            let closed = slot.closed();
+            tokio::select! {
+                () = open.connection(io, from, slot) => {}
+                () = closed => audit.handshake_refused(from, CROWDED),
             }
-            Err(why) => open.audit.handshake_refused(from, &why),
-        }
+        });
     }
     drop(open);
     let _ = closed.recv().await;
 }
 
 impl Open {
-    async fn connection(self, io: TcpStream, from: SocketAddr, slot: Slot) {
+    async fn connection(self, io: TcpStream, from: SocketAddr, slot: Arc<Slot>) {
         let deadline = Instant::now() + self.limits.handshake;
         // Otherwise each answer waits for a delayed acknowledgement.
         if io.set_nodelay(true).is_err() {
             return;
         }
         let name = format!("web {from}");
+        let room = slot.clone();
         let connection = match &self.keys {
             None => Connection::web_tcp(io, name, slot),
             Some(keys) => {
@@ -105,15 +110,18 @@ impl Open {
             }
         };
         let connection = connection.with_unread(self.limits.web_unread);
-        self.serve(connection).await;
+        self.serve(connection, room).await;
     }
 
-    async fn serve(mut self, connection: Connection) {
+    async fn serve(mut self, connection: Connection, slot: Arc<Slot>) {
         let (peer, local) = (connection.peer().clone(), connection.local_address());
         let (is_http2, site) = (connection.is_http2(), self.site.clone());
         let service = service_fn(move |request: Request<Incoming>| {
-            let (site, peer) = (site.clone(), peer.clone());
-            async move { Ok::<Response<Body>, Infallible>(site.answer(request, &peer, local).await) }
+            let (site, peer, slot) = (site.clone(), peer.clone(), slot.clone());
+            async move {
+                let answer = site.answer(request, &peer, &slot, local).await;
+                Ok::<Response<Body>, Infallible>(answer)
+            }
         });
         let io = TokioIo::new(connection);
         let Limits { quiet, dead, web_head, .. } = self.limits;

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::{Code, Status};
 
@@ -26,10 +26,6 @@ const LINKS_EACH: usize = 4;
 const SESSIONS_EACH: usize = 8;
 /// Links, and sessions, of all callers.
 const ALL: usize = 128;
-/// Streams at once in one session.
-pub(super) const STREAMS: usize = 16;
-/// Other requests at once in one session.
-pub(super) const REQUESTS: usize = 32;
 /// Between one check of the certificate behind a session and the next: the wall clock can be set.
 const CHECK: Duration = Duration::from_secs(60);
 
@@ -49,8 +45,6 @@ pub(crate) struct Session {
     expires: SystemTime,
     /// Why it has ended, as a sentence.
     ended: watch::Sender<Option<String>>,
-    pub(super) streams: Arc<Semaphore>,
-    pub(super) requests: Arc<Semaphore>,
 }
 
 impl Session {
@@ -214,8 +208,6 @@ impl Sessions {
             lifetime: self.lifetime,
             expires: SystemTime::now() + self.lifetime,
             ended: watch::Sender::new(None),
-            streams: Arc::new(Semaphore::new(STREAMS)),
-            requests: Arc::new(Semaphore::new(REQUESTS)),
         });
         let key = key(&id);
         table.sessions.insert(key, session.clone());

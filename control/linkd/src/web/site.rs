@@ -10,6 +10,8 @@ use crate::authorisation::Authorisation;
 use crate::caller::Caller;
 use crate::connection::Peer;
 use crate::refusal::clip;
+use crate::shares::{Holder, Over};
+use crate::slots::Slot;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, SET_COOKIE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -60,10 +62,11 @@ impl Site {
         &self,
         request: Request<Incoming>,
         peer: &Peer,
+        slot: &Slot,
         local: Option<SocketAddr>,
     ) -> Response<Body> {
         let path = clip(request.uri().path());
-        let mut response = match self.route(request, peer, local).await {
+        let mut response = match self.route(request, peer, slot, local).await {
             Ok(response) => response,
             Err(status) => {
                 let from = peer.from();
@@ -82,6 +85,7 @@ impl Site {
         &self,
         request: Request<Incoming>,
         peer: &Peer,
+        slot: &Slot,
         local: Option<SocketAddr>,
     ) -> Result<Response<Body>, Status> {
         let host = self.guard.host_of(&request, local)?;
@@ -94,7 +98,7 @@ impl Site {
             Method::POST => {
                 let is_certified = !peer.chain().is_empty();
                 self.guard.check_origin(request.headers(), &host, is_certified)?;
-                self.post(request, peer).await
+                self.post(request, peer, slot).await
             }
             _ => Ok(only("GET, HEAD, POST")),
         }
@@ -111,6 +115,7 @@ impl Site {
         &self,
         request: Request<Incoming>,
         peer: &Peer,
+        slot: &Slot,
     ) -> Result<Response<Body>, Status> {
         let kind = content_type(request.headers());
         match request.uri().path() {
@@ -123,6 +128,10 @@ impl Site {
             }
             _ => {
                 let peer = self.identify(request.headers(), peer);
+                if let Ok(caller) = peer.caller(SystemTime::now()) {
+                    let full = |over: Over| Status::resource_exhausted(over.told("connections"));
+                    slot.identify(Holder::from(&caller)).map_err(full)?;
+                }
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert(peer);
                 match kind {
