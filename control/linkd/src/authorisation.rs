@@ -2,19 +2,19 @@
 //! Authorisation in front of all services: identifies the caller, checks the role that the call
 //! needs, and writes the audit log.
 //!
-//! A request proceeds with its [`Caller`] in its extensions. Requests of audited calls, and of
-//! calls with fields that decide the role, are read completely first; others pass as a stream, and so
-//! do those to the dataplane, of which the log has the method alone.
+//! A request proceeds with its [`Caller`] in its extensions. It is read completely first, within a
+//! budget ([`Intake`]); those to the dataplane pass as a stream, and the log has their method alone.
 
 use crate::audit::{Audit, AuditError, Line};
 use crate::budget::{Account, Budgets};
 use crate::caller::{Caller, Role};
 use crate::connection::{Peer, Unknown};
+use crate::intake::{Intake, Received};
 use crate::refusal::clip;
 use crate::{roles, summary};
 use http::response::Parts;
 use http::{HeaderMap, Request, Response};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use proto::LINK_METADATA;
 use proto::method::{self, Method};
@@ -29,8 +29,10 @@ use tower::{Layer, Service};
 
 /// Length of the prefix of a message in a body.
 const PREFIX: usize = 5;
-/// Largest request of a viewer that is read here.
+/// Largest request of a viewer to a method with a field that decides the role.
 const QUESTION_BYTES: usize = 1 << 10;
+/// Most bytes of a stream of requests, as of reflection.
+const STREAM_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Authorisation {
@@ -38,6 +40,7 @@ pub(crate) struct Authorisation {
     /// Largest request.
     limit: usize,
     budgets: Budgets,
+    intake: Intake,
 }
 
 /// A gate before a service.
@@ -56,9 +59,9 @@ struct Asked {
 }
 
 impl Authorisation {
-    /// Refuses requests that are longer than `limit` bytes, if it reads them.
+    /// Refuses requests that are longer than `limit` bytes.
     pub fn new(audit: Audit, limit: usize) -> Self {
-        Self { audit, limit, budgets: Budgets::default() }
+        Self { audit, limit, budgets: Budgets::default(), intake: Intake::default() }
     }
 }
 
@@ -95,6 +98,11 @@ where
 impl Authorisation {
     pub fn audit(&self) -> &Audit {
         &self.audit
+    }
+
+    /// Reads the bodies of requests.
+    pub fn intake(&self) -> &Intake {
+        &self.intake
     }
 
     /// The account of a caller's answers.
@@ -139,22 +147,23 @@ impl Authorisation {
         let descriptor =
             method::find(&method).filter(|it| !it.client_streaming && !roles::passes(&method));
         let mut rules = roles::of_fields(&method).peekable();
-        let read = needed > Role::Viewer || rules.peek().is_some();
-        let (mut request, message) = match descriptor {
-            Some(descriptor) if read => {
-                let (head, body) = request.into_parts();
-                // A viewer's requests are short.
-                let limit = if needed == Role::Viewer { QUESTION_BYTES } else { self.limit };
-                let body = match Limited::new(body, limit + PREFIX).collect().await {
-                    Ok(body) => body.to_bytes(),
-                    Err(error) => {
-                        return Ok(self.refuse(line("refused"), unread(&*error, limit)));
-                    }
+        let (mut request, message, share) = match descriptor {
+            Some(descriptor) => {
+                let is_question = needed == Role::Viewer && rules.peek().is_some();
+                let limit = if is_question { QUESTION_BYTES } else { self.limit };
+                let (head, mut body) = request.into_parts();
+                let read = self.intake.read(&caller, &mut body, limit + PREFIX).await;
+                let Received { bytes, share } = match read {
+                    Ok(received) => received,
+                    Err(status) => return Ok(self.refuse(line("refused"), status)),
                 };
-                let message = summary::message(descriptor.request, &body);
-                (Request::from_parts(head, Body::new(Full::new(body))), message)
+                let is_shown = needed > Role::Viewer || is_question;
+                let message = is_shown.then(|| summary::message(descriptor.request, &bytes));
+                let request = Request::from_parts(head, Body::new(Full::new(bytes)));
+                (request, message.flatten(), Some(share))
             }
-            _ => (request, None),
+            None if roles::passes(&method) => (request, None, None),
+            None => (request.map(|body| Body::new(Limited::new(body, STREAM_BYTES))), None, None),
         };
         let mut what = shown.clone();
         for (field, role) in rules {
@@ -203,6 +212,7 @@ impl Authorisation {
         let call = inner.call(request);
         // To its end, even if the caller leaves or its deadline passes: the log has the outcome.
         let done = tokio::spawn(async move {
+            let _share = share;
             let response = call.await?;
             Ok(asked.answered(response, unary, &account).await)
         });
@@ -320,16 +330,6 @@ fn caller<B>(request: &Request<B>) -> Result<Caller, Unknown> {
 fn link(headers: &HeaderMap) -> String {
     let name = headers.get(LINK_METADATA).and_then(|name| name.to_str().ok());
     name.map(clip).unwrap_or_default()
-}
-
-/// A request that could not be read whole.
-fn unread(error: &(dyn std::error::Error + Send + Sync + 'static), limit: usize) -> Status {
-    if error.is::<LengthLimitError>() {
-        return Status::out_of_range(format!(
-            "the request is longer than the {limit} bytes that one may have"
-        ));
-    }
-    Status::cancelled("the request ended before it was whole")
 }
 
 pub(crate) fn unaudited(error: &AuditError) -> Status {

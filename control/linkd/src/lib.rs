@@ -22,6 +22,7 @@ mod disk;
 mod events;
 mod given;
 mod history;
+mod intake;
 mod jobs;
 mod keeper;
 mod leases;

@@ -8,6 +8,7 @@ use crate::control::{BoxService, Control, SwitchService};
 use crate::dataplane::Dataplane;
 use crate::events::{self, Events};
 use crate::history::History;
+use crate::intake::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::jobs::Jobs;
 use crate::limits::Limits;
 use crate::links::Links;
@@ -353,6 +354,8 @@ impl Server {
         let serving = tonic::transport::Server::builder()
             .concurrency_limit_per_connection(CONCURRENT)
             .max_concurrent_streams(CONCURRENT as u32)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .http2_max_header_list_size(HEADER_BYTES)
             .http2_keepalive_interval(quiet)
             .http2_keepalive_timeout(Some(limits.dead))

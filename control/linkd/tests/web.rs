@@ -701,6 +701,41 @@ async fn browser_with_a_certificate_needs_no_login_and_tls_gives_secure_cookies(
 }
 
 #[tokio::test]
+async fn requests_of_a_viewer_are_bounded_in_bytes() {
+    let site = Site::new();
+    let viewer = site.login("viewer").await;
+    let validate = "Linkemu/ValidateProfile";
+    // Bodies that never end.
+    let length = profile::MESSAGE_BYTES;
+    let half = vec![b' '; length - 1];
+    let mut open = Vec::new();
+    for _ in 0..5 {
+        let mut io = TcpStream::connect(site.address).await.unwrap();
+        let (origin, address) = (site.origin(), site.address);
+        let head = format!(
+            "POST /linkemu.v1.{validate} HTTP/1.1\r\nHost: {address}\r\nOrigin: {origin}\r\n\
+             Content-Type: {JSON}\r\nCookie: {viewer}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        io.write_all(head.as_bytes()).await.unwrap();
+        io.write_all(&half).await.unwrap();
+        open.push(io);
+    }
+    let exhausted = async {
+        loop {
+            let answer = site.json(validate, &viewer, vec![b' '; 2 << 20]).await;
+            if answer.status == StatusCode::TOO_MANY_REQUESTS {
+                return answer;
+            }
+        }
+    };
+    let answer = tokio::time::timeout(PATIENCE, exhausted).await.unwrap();
+    let message = answer.json()["message"].as_str().unwrap().to_owned();
+    assert!(message.starts_with("more than 16 MiB of your requests"), "{message}");
+    let operator = site.login("operator").await;
+    assert_eq!(site.json("Linkemu/GetVersion", &operator, "{}").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
 async fn log_is_fitted_over_json_by_an_operator_and_read_by_a_viewer() {
     let site = Site::new();
     let [operator, viewer] = [site.login("operator").await, site.login("viewer").await];

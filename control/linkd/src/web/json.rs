@@ -19,7 +19,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, TE,
 };
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited, StreamBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor};
@@ -33,14 +33,14 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tonic::body::Body;
 use tonic::codec::{DecodeBuf, Decoder};
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 use tonic_types::pb as rpc;
 
 /// Largest body of a request.
 const BYTES: usize = profile::MESSAGE_BYTES;
-/// Bytes beyond it that are read and dropped.
+/// Bytes of a refused body that are read and dropped.
 const DISCARDED: usize = 16 << 20;
-/// For the body of a request.
+/// For these bytes.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Length of the prefix of a message of gRPC: a flag, and the length of the message.
 const PREFIX: usize = 5;
@@ -74,8 +74,13 @@ impl Calls {
             return refused(Status::unimplemented(format!("there is no method {}", clip(&path))));
         };
         let account = account(&self.gate, &request);
-        let (mut head, body) = request.into_parts();
-        let message = read(body).await.and_then(|body| parse(&method.input(), &body));
+        let (mut head, mut body) = request.into_parts();
+        let received = self.gate.intake().read(&caller, &mut body, BYTES).await;
+        let code = received.as_ref().err().map(Status::code);
+        if matches!(code, Some(Code::OutOfRange | Code::ResourceExhausted)) {
+            discard(&mut body).await;
+        }
+        let message = received.and_then(|received| parse(&method.input(), &received.bytes));
         let message = match message {
             Ok(message) => message,
             Err(status) => return refused(status),
@@ -116,23 +121,7 @@ impl Calls {
     }
 }
 
-async fn read(mut body: Body) -> Result<Bytes, Status> {
-    match timeout(DEADLINE, Limited::new(&mut body, BYTES).collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            discard(&mut body).await;
-            Err(Status::out_of_range(format!(
-                "the request is longer than the {BYTES} bytes that one may have"
-            )))
-        }
-        Ok(Err(_)) => Err(Status::cancelled("the request ended before it was whole")),
-        Err(_) => Err(Status::deadline_exceeded(format!(
-            "the body of the request was not there within {DEADLINE:?}"
-        ))),
-    }
-}
-
-/// Drops the rest of a body that is too long. A client that is still sending it when the connection ends
+/// Drops the rest of a body that is refused. A client that is still sending it when the connection ends
 /// does not read the refusal.
 async fn discard(body: &mut Body) {
     let mut left = DISCARDED;

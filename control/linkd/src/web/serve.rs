@@ -8,6 +8,7 @@ use super::site::Site;
 use crate::accept::{CROWDED, linger, reason, settled};
 use crate::audit::Audit;
 use crate::connection::Connection;
+use crate::intake::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::limits::Limits;
 use crate::slots::{Slot, Slots};
 use crate::tls::Keys;
@@ -143,6 +144,8 @@ impl Open {
                 http2::Builder::new(TokioExecutor::new())
                     .timer(TokioTimer::new())
                     .max_concurrent_streams(STREAMS)
+                    .initial_stream_window_size(STREAM_WINDOW)
+                    .initial_connection_window_size(CONNECTION_WINDOW)
                     .max_header_list_size(HEAD_BYTES as u32)
                     .keep_alive_interval(quiet)
                     .keep_alive_timeout(dead)
