@@ -3,7 +3,8 @@
 //! needs, and writes the audit log.
 //!
 //! A request proceeds with its [`Caller`] in its extensions. It is read completely first, within a
-//! budget ([`Intake`]); those to the dataplane pass as a stream, and the log has their method alone.
+//! budget ([`Intake`]), and a long one waits for its turn ([`Turns`]). Those to the dataplane pass as a
+//! stream, and the log has their method alone.
 
 use crate::audit::{Audit, AuditError, Line};
 use crate::budget::{Account, Budgets};
@@ -11,7 +12,9 @@ use crate::caller::{Caller, Role};
 use crate::connection::{Peer, Unknown};
 use crate::intake::{Intake, Received};
 use crate::refusal::clip;
-use crate::{roles, summary};
+use crate::shares::Share;
+use crate::turns::{Turn, Turns};
+use crate::{roles, shape, summary};
 use http::response::Parts;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
@@ -41,6 +44,7 @@ pub(crate) struct Authorisation {
     limit: usize,
     budgets: Budgets,
     intake: Intake,
+    turns: Turns,
 }
 
 /// A gate before a service.
@@ -48,6 +52,20 @@ pub(crate) struct Authorisation {
 pub(crate) struct Authorised<S> {
     gate: Authorisation,
     inner: S,
+}
+
+/// A request that was read.
+struct Taken {
+    request: Request<Body>,
+    /// `None` for a stream.
+    descriptor: Option<&'static Method>,
+    /// Its bytes, until it is answered.
+    share: Option<Share>,
+    turn: Turn,
+    /// For the audit log; null for what viewers may do.
+    summary: Value,
+    /// The field that needs the highest role, of those that are set.
+    field: Option<(&'static str, Role)>,
 }
 
 /// An audited call that was allowed.
@@ -61,7 +79,8 @@ struct Asked {
 impl Authorisation {
     /// Refuses requests that are longer than `limit` bytes.
     pub fn new(audit: Audit, limit: usize) -> Self {
-        Self { audit, limit, budgets: Budgets::default(), intake: Intake::default() }
+        let (budgets, intake, turns) = Default::default();
+        Self { audit, limit, budgets, intake, turns }
     }
 }
 
@@ -105,6 +124,11 @@ impl Authorisation {
         &self.intake
     }
 
+    /// The order of long requests.
+    pub fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
     /// The account of a caller's answers.
     pub fn account(&self, caller: &Caller) -> Account {
         self.budgets.account(caller)
@@ -130,6 +154,51 @@ impl Authorisation {
         Ok(caller)
     }
 
+    /// Reads a request, unless it is a stream, and waits for its turn.
+    async fn take(
+        &self,
+        caller: &Caller,
+        method: &str,
+        request: Request<Body>,
+    ) -> Result<Taken, Status> {
+        let descriptor =
+            method::find(method).filter(|it| !it.client_streaming && !roles::passes(method));
+        let Some(descriptor) = descriptor else {
+            let request = match roles::passes(method) {
+                true => request,
+                false => request.map(|body| Body::new(Limited::new(body, STREAM_BYTES))),
+            };
+            let (share, turn, summary, field) = Default::default();
+            return Ok(Taken { request, descriptor: None, share, turn, summary, field });
+        };
+        let rules: Vec<_> = roles::of_fields(method).collect();
+        let is_viewers = roles::of_method(method) == Role::Viewer;
+        let is_question = is_viewers && !rules.is_empty();
+        let limit = if is_question { QUESTION_BYTES } else { self.limit };
+        let (head, mut body) = request.into_parts();
+        let Received { bytes, share } = self.intake.read(caller, &mut body, limit + PREFIX).await?;
+        let turn = self.turns.turn(caller, method, bytes.len()).await?;
+        let body = bytes.clone();
+        let examine = move || -> Result<(Value, Option<(&'static str, Role)>), Status> {
+            shape::check(descriptor.name, body.get(PREFIX..).unwrap_or_default())?;
+            if is_viewers && !is_question {
+                return Ok((Value::Null, None));
+            }
+            let message = summary::message(descriptor.request, &body);
+            let message = message.as_deref();
+            // An unreadable field counts as set.
+            let is_set =
+                |field: &str| message.is_none_or(|message| summary::is_set(message, field));
+            let set = rules.into_iter().filter(|(field, _)| is_set(field));
+            let field = set.max_by_key(|(_, role)| *role);
+            Ok((message.map_or(Value::Null, summary::of), field))
+        };
+        let (summary, field) = turn.run(examine).await??;
+        let request = Request::from_parts(head, Body::new(Full::new(bytes)));
+        let (descriptor, share) = (Some(descriptor), Some(share));
+        Ok(Taken { request, descriptor, share, turn, summary, field })
+    }
+
     async fn pass<S>(self, mut inner: S, request: Request<Body>) -> Result<Response<Body>, S::Error>
     where
         S: Service<Request<Body>, Response = Response<Body>>,
@@ -144,39 +213,18 @@ impl Authorisation {
         let shown = clip(&method);
         let line = |event| Line::of(event, &caller, &shown);
         let mut needed = roles::of_method(&method);
-        let descriptor =
-            method::find(&method).filter(|it| !it.client_streaming && !roles::passes(&method));
-        let mut rules = roles::of_fields(&method).peekable();
-        let (mut request, message, share) = match descriptor {
-            Some(descriptor) => {
-                let is_question = needed == Role::Viewer && rules.peek().is_some();
-                let limit = if is_question { QUESTION_BYTES } else { self.limit };
-                let (head, mut body) = request.into_parts();
-                let read = self.intake.read(&caller, &mut body, limit + PREFIX).await;
-                let Received { bytes, share } = match read {
-                    Ok(received) => received,
-                    Err(status) => return Ok(self.refuse(line("refused"), status)),
-                };
-                let is_shown = needed > Role::Viewer || is_question;
-                let message = is_shown.then(|| summary::message(descriptor.request, &bytes));
-                let request = Request::from_parts(head, Body::new(Full::new(bytes)));
-                (request, message.flatten(), Some(share))
-            }
-            None if roles::passes(&method) => (request, None, None),
-            None => (request.map(|body| Body::new(Limited::new(body, STREAM_BYTES))), None, None),
+        let taken = match self.take(&caller, &method, request).await {
+            Ok(taken) => taken,
+            Err(status) => return Ok(self.refuse(line("refused"), status)),
         };
-        let mut what = shown.clone();
-        for (field, role) in rules {
-            // An unreadable field counts as set.
-            let set = message.as_deref().is_none_or(|message| summary::is_set(message, field));
-            if set && role > needed {
+        let Taken { mut request, descriptor, share, turn, summary, field } = taken;
+        let what = match field {
+            Some((field, role)) if role > needed => {
                 needed = role;
-                what = format!("{shown} with {field}");
+                format!("{shown} with {field}")
             }
-        }
-        let summary = message.as_deref().map_or(Value::Null, summary::of);
-        // It can be many times as long as the request, which may take its time.
-        drop(message);
+            _ => shown.clone(),
+        };
         if caller.role < needed {
             let line = Line { request: summary, ..line("refused") };
             return Ok(self.refuse(line, roles::denied(&caller, &what, needed)));
@@ -185,7 +233,10 @@ impl Authorisation {
         let unary = descriptor.filter(|method| !method.server_streaming);
         if needed == Role::Viewer || roles::is_unaudited(&method) {
             request.extensions_mut().insert(caller);
-            let response = inner.call(request).await?;
+            let response = match turn.call(Box::pin(inner.call(request))).await {
+                Ok(response) => response?,
+                Err(failed) => return Ok(failed.into_http()),
+            };
             let is_whole = unary.is_some() && !has_status(&response);
             let (head, body) = response.into_parts();
             if !is_whole {
@@ -209,11 +260,14 @@ impl Authorisation {
         if let Err(error) = asked.write(Line { event: "asked", ..asked.line() }) {
             return Ok(unaudited(&error).into_http());
         }
-        let call = inner.call(request);
+        let call = Box::pin(inner.call(request));
         // To its end, even if the caller leaves or its deadline passes: the log has the outcome.
         let done = tokio::spawn(async move {
             let _share = share;
-            let response = call.await?;
+            let response = match turn.call(call).await {
+                Ok(response) => response?,
+                Err(failed) => failed.into_http(),
+            };
             Ok(asked.answered(response, unary, &account).await)
         });
         done.await.unwrap_or_else(|_| {

@@ -24,6 +24,7 @@ use crate::given;
 use crate::leases::{Leases, Now};
 use crate::named::Named;
 use crate::refusal;
+use crate::stalls::Stalls;
 use crate::state::Saver;
 use profile::{Catalog, Part, Violations};
 use proto::dataplane::v1 as dp;
@@ -56,10 +57,13 @@ struct Shared {
     events: Events,
     saver: Saver,
     audit: Audit,
+    stalls: Stalls,
     /// One change at a time: without it, concurrent patches would abort each other.
     changing: Mutex<Changing>,
     /// The lease is another one, or has another end.
     lease_changed: watch::Sender<()>,
+    /// Tokens of renewals that have arrived and wait for `changing`.
+    renewing: std::sync::Mutex<Vec<String>>,
     /// Sequence of the last event of the dataplane that was published.
     published: watch::Sender<u64>,
     /// Changes that the dataplane did not answer in time.
@@ -121,28 +125,28 @@ impl Control {
         saver: Saver,
         audit: Audit,
     ) -> Self {
-        let (catalog, unread) = (Arc::new(RwLock::new(catalog)), Arc::new(Mutex::new(unread)));
-        Self::of(String::new(), catalog, unread, dataplane, events, saver, audit)
+        let profiles = (Arc::new(RwLock::new(catalog)), Arc::new(Mutex::new(unread)));
+        Self::of(String::new(), profiles, dataplane, events, saver, audit, Stalls::default())
     }
 
     /// Another link of the same dataplane, with this resource name, from its saved state.
     pub fn beside(&self, link: String, saver: Saver) -> Self {
-        let Shared { catalog, unread, dataplane, events, audit, .. } = &*self.0;
+        let Shared { catalog, unread, dataplane, events, audit, stalls, .. } = &*self.0;
         let dataplane = dataplane.of_link(&link, events.clone());
-        let (catalog, unread) = (catalog.clone(), unread.clone());
-        Self::of(link, catalog, unread, dataplane, events.clone(), saver, audit.clone())
+        let (profiles, events) = ((catalog.clone(), unread.clone()), events.clone());
+        Self::of(link, profiles, dataplane, events, saver, audit.clone(), stalls.clone())
     }
 
     fn of(
         link: String,
-        catalog: Arc<RwLock<Catalog>>,
-        unread: Arc<Mutex<BTreeMap<String, PathBuf>>>,
+        (catalog, unread): (Arc<RwLock<Catalog>>, Arc<Mutex<BTreeMap<String, PathBuf>>>),
         dataplane: Dataplane,
         events: Events,
         saver: Saver,
         audit: Audit,
+        stalls: Stalls,
     ) -> Self {
-        let leases = Leases::from_state(&saver.state(), Now::read());
+        let leases = Leases::from_state(&saver.state(), Now::read(&stalls));
         Self(Arc::new(Shared {
             link,
             catalog,
@@ -151,8 +155,10 @@ impl Control {
             events,
             saver,
             audit,
+            stalls,
             changing: Mutex::new(Changing { leases, ..Changing::default() }),
             lease_changed: watch::Sender::new(()),
+            renewing: std::sync::Mutex::default(),
             published: watch::Sender::new(0),
             unanswered: std::sync::Mutex::default(),
             visitor: std::sync::Mutex::default(),
@@ -172,6 +178,16 @@ impl Control {
 
     pub fn dataplane(&self) -> &Dataplane {
         &self.0.dataplane
+    }
+
+    /// Both clocks, and for how long linkd stood still.
+    fn now(&self) -> Now {
+        Now::read(&self.0.stalls)
+    }
+
+    /// Watches whether linkd stands still, until dropped.
+    pub async fn watch_stalls(&self) {
+        self.0.stalls.watch().await;
     }
 
     /// Waits until no other change is in progress.

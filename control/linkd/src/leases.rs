@@ -7,10 +7,12 @@
 //!
 //! Its time is counted by CLOCK_BOOTTIME (clock_gettime(2)), which is independent of steps of the
 //! wall clock and continues during suspension. The wall clock shows its end to people, and gives
-//! the remaining time after a restart of linkd.
+//! the remaining time after a restart of linkd. While linkd stands still the time does not run: the
+//! holder's renewals wait in its sockets.
 
 use crate::caller::Caller;
 use crate::refusal;
+use crate::stalls::Stalls;
 use nix::time::ClockId;
 use prost_types::Timestamp;
 use proto::linkd::v1::State;
@@ -32,13 +34,15 @@ pub(crate) struct Now {
     /// Since the boot, suspension included.
     pub boot: Duration,
     pub wall: SystemTime,
+    /// Time for which linkd stood still ([`Stalls::total`]).
+    pub stalled: Duration,
 }
 
 impl Now {
-    pub fn read() -> Self {
+    pub fn read(stalls: &Stalls) -> Self {
         // Linux has this clock since 2.6.39.
         let boot = ClockId::CLOCK_BOOTTIME.now().map_or(Duration::ZERO, Duration::from);
-        Self { boot, wall: SystemTime::now() }
+        Self { boot, wall: SystemTime::now(), stalled: stalls.total() }
     }
 }
 
@@ -48,14 +52,16 @@ pub(crate) struct Held {
     pub token: String,
     /// The caller and the name of the request that it was acquired by, if that had one.
     pub request: Option<(String, String)>,
-    /// Since the boot.
+    /// Since the boot; later by the time for which linkd has stood still since `stalled`.
     pub ends: Duration,
+    /// As of [`Now`] when it was acquired or renewed.
+    pub stalled: Duration,
 }
 
 impl Held {
     /// Zero when the lease has expired.
     fn left(&self, now: Now) -> Duration {
-        self.ends.saturating_sub(now.boot)
+        (self.ends + now.stalled.saturating_sub(self.stalled)).saturating_sub(now.boot)
     }
 }
 
@@ -74,7 +80,8 @@ impl Leases {
         let ends = now.boot + left;
         let request = Some(&state.lease_request).filter(|name| !name.is_empty());
         let request = request.map(|name| (lease.who.clone(), name.clone()));
-        Self(Some(Held { lease, token: state.token.clone(), request, ends }))
+        let (token, stalled) = (state.token.clone(), now.stalled);
+        Self(Some(Held { lease, token, request, ends, stalled }))
     }
 
     /// Writes it into the state.
@@ -267,21 +274,26 @@ mod tests {
             expires,
             ..Default::default()
         };
-        let ends = Now::read().boot + Duration::from_nanos(MINUTE);
+        let ends = Now::read(&Stalls::default()).boot + Duration::from_nanos(MINUTE);
         let request = Some(("job".into(), "again".into()));
-        Leases(Some(Held { lease, token: token.into(), request, ends }))
+        let stalled = Duration::ZERO;
+        Leases(Some(Held { lease, token: token.into(), request, ends, stalled }))
     }
 
     fn caller(lease: Option<&str>) -> Caller {
         Caller { lease: lease.map(str::to_owned), ..Caller::linkd() }
     }
 
-    const START: Now = Now { boot: Duration::from_secs(500), wall: SystemTime::UNIX_EPOCH };
+    const START: Now = Now {
+        boot: Duration::from_secs(500),
+        wall: SystemTime::UNIX_EPOCH,
+        stalled: Duration::ZERO,
+    };
 
     /// So long after the start, with the wall clock so far ahead of it.
     fn after(seconds: u64, wall_seconds: u64) -> Now {
         let wall = START.wall + Duration::from_secs(wall_seconds);
-        Now { boot: START.boot + Duration::from_secs(seconds), wall }
+        Now { boot: START.boot + Duration::from_secs(seconds), wall, ..START }
     }
 
     #[test]
@@ -307,6 +319,24 @@ mod tests {
             assert!(!leases.correct(after(61, set_to + 1)));
             assert_eq!(leases.left(after(HOUR, set_to)), Some(Duration::ZERO));
         }
+    }
+
+    #[test]
+    fn lease_lasts_longer_by_the_time_for_which_linkd_stood_still() {
+        let mut leases = held("secret", after(0, 60).wall);
+        let own = leases.0.as_mut().unwrap();
+        (own.ends, own.stalled) = (after(60, 0).boot, Duration::from_secs(7));
+        let now = |seconds, stalled| Now {
+            stalled: Duration::from_secs(stalled),
+            ..after(seconds, seconds)
+        };
+        assert_eq!(leases.left(now(59, 7)), Some(Duration::from_secs(1)));
+        assert_eq!(leases.left(now(70, 27)), Some(Duration::from_secs(10)));
+        assert_eq!(leases.left(now(80, 27)), Some(Duration::ZERO));
+        // The displayed end moves as well.
+        assert!(leases.correct(now(70, 27)));
+        let expires = leases.0.unwrap().lease.expires;
+        assert_eq!(expires, Some(after(0, 80).wall.into()));
     }
 
     #[test]

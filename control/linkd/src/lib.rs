@@ -38,12 +38,15 @@ mod scenarios;
 mod server;
 mod service;
 mod services;
+mod shape;
 mod shares;
 mod slots;
+mod stalls;
 mod state;
 mod summary;
 mod switch;
 mod tls;
+mod turns;
 mod watching;
 mod web;
 

@@ -305,6 +305,7 @@ impl Server {
         let keeping = async {
             tokio::join!(
                 Box::pin(keeper::watch_dataplane(&links, &reporter)),
+                control.watch_stalls(),
                 Box::pin(control.watch_lease()),
                 keeper::watch_clients(&control),
                 keeper::watch_state(&control),

@@ -481,7 +481,7 @@ async fn oversized_and_deeply_nested_json_is_refused_with_the_limit_and_audited(
     assert!(answer.json()["message"].as_str().unwrap().contains(limit), "{}", answer.json());
     assert_eq!(site.refused("OUT_OF_RANGE", limit)["session"], 1);
     for (open, close) in [("[", "]"), ("{\"inline\":", "}")] {
-        let deep = open.repeat(100_000) + &close.repeat(100_000);
+        let deep = open.repeat(1_000) + &close.repeat(1_000);
         let deep = format!("{{\"inline\": {deep}}}");
         let answer = site.json("Linkemu/SetProfile", &cookie, deep).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST);
@@ -701,10 +701,15 @@ async fn browser_with_a_certificate_needs_no_login_and_tls_gives_secure_cookies(
 }
 
 #[tokio::test]
-async fn requests_of_a_viewer_are_bounded_in_bytes() {
+async fn requests_of_a_viewer_are_bounded_in_bytes_and_in_messages() {
     let site = Site::new();
     let viewer = site.login("viewer").await;
     let validate = "Linkemu/ValidateProfile";
+    let estimates = format!("{}{{}}", "{},".repeat(900_000));
+    let many = format!(r#"{{"profile": {{"provenance": {{"estimates": [{estimates}]}}}}}}"#);
+    let refused = site.json(validate, &viewer, many).await;
+    assert_eq!(refused.json()["code"], "invalid_argument");
+    assert!(refused.json()["message"].as_str().unwrap().contains("lists and objects"));
     // Bodies that never end.
     let length = profile::MESSAGE_BYTES;
     let half = vec![b' '; length - 1];

@@ -3,18 +3,42 @@
 
 use super::{Cause, Changing, Control, Terms, Visitor, is_away, unwritten};
 use crate::caller::{Caller, Role};
-use crate::leases::{Held, Leases, Now, checked, from_now, new_token, taken};
+use crate::leases::{Held, Leases, checked, from_now, new_token, taken};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
 /// Between one look at the clocks and the next, while a lease runs.
 const LOOK: Duration = Duration::from_secs(1);
+/// For a renewal that waits for a change of the link to end.
+const NEXT: Duration = Duration::from_millis(10);
 /// Before a link that cannot return is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// A renewal that has arrived, until it is dropped.
+struct Renewing<'a> {
+    control: &'a Control,
+    token: &'a str,
+}
+
+impl<'a> Renewing<'a> {
+    fn begin(control: &'a Control, token: &'a str) -> Self {
+        control.renewing().push(token.to_owned());
+        Self { control, token }
+    }
+}
+
+impl Drop for Renewing<'_> {
+    fn drop(&mut self) {
+        let mut renewing = self.control.renewing();
+        if let Some(place) = renewing.iter().position(|token| token == self.token) {
+            renewing.swap_remove(place);
+        }
+    }
+}
 
 impl Control {
     /// Ends the lease when its time is over, and corrects its wall-clock end after that clock was set.
@@ -23,7 +47,7 @@ impl Control {
         loop {
             changes.mark_unchanged();
             let mut changing = self.changing().await;
-            let now = Now::read();
+            let now = self.now();
             if changing.leases.correct(now) {
                 self.keep_lease(&changing.leases);
             }
@@ -31,6 +55,11 @@ impl Control {
                 None => {
                     drop(changing);
                     let _ = changes.changed().await;
+                }
+                // It has arrived, and is next.
+                Some(Duration::ZERO) if self.is_renewing(&changing.leases) => {
+                    drop(changing);
+                    tokio::time::sleep(NEXT).await;
                 }
                 Some(Duration::ZERO) => {
                     let kind = pb::EventKind::LeaseExpired;
@@ -205,7 +234,7 @@ impl Control {
             held => held.as_ref().map(|held| held.lease.holder.clone()),
         };
         let token = new_token()?;
-        let now = Now::read();
+        let now = self.now();
         let (ends, expires) = from_now(ttl_ns, now);
         let lease = pb::Lease {
             holder,
@@ -216,7 +245,8 @@ impl Control {
             ttl_ns,
             return_profile,
         };
-        let held = Held { lease: lease.clone(), token: token.clone(), request: name, ends };
+        let (own, stalled) = (lease.clone(), now.stalled);
+        let held = Held { lease: own, token: token.clone(), request: name, ends, stalled };
         let before = changing.leases.0.replace(held);
         if let Err(status) = self.save_lease(&changing.leases).await {
             // Without an answer, no caller has the token.
@@ -234,11 +264,22 @@ impl Control {
         Ok(pb::AcquireLeaseResponse { lease: Some(lease), token })
     }
 
+    fn renewing(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.renewing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a renewal of the lease waits, because a change of the link takes long.
+    fn is_renewing(&self, leases: &Leases) -> bool {
+        leases.0.as_ref().is_some_and(|held| self.renewing().contains(&held.token))
+    }
+
     pub async fn renew_lease(&self, token: &str) -> Result<pb::Lease, Status> {
+        let _renewing = Renewing::begin(self, token);
         let mut changing = self.changing().await;
         let held = changing.leases.with(token)?;
-        let (ends, expires) = from_now(held.lease.ttl_ns, Now::read());
-        held.ends = ends;
+        let now = self.now();
+        let (ends, expires) = from_now(held.lease.ttl_ns, now);
+        (held.ends, held.stalled) = (ends, now.stalled);
         held.lease.expires = Some(expires);
         let lease = held.lease.clone();
         self.keep_lease(&changing.leases);
@@ -255,5 +296,47 @@ impl Control {
         let generation =
             self.end_lease(&mut changing, pb::EventKind::LeaseReleased, &caller.name).await?;
         Ok(pb::ReleaseLeaseResponse { generation })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::Audit;
+    use crate::dataplane::Dataplane;
+    use crate::events::Events;
+    use crate::state::Saver;
+    use crate::switch::Switches;
+    use profile::Catalog;
+    use proto::linkd::v1::State;
+    use std::collections::BTreeMap;
+    use tokio::task::yield_now;
+
+    #[tokio::test]
+    async fn lease_does_not_end_while_its_renewal_waits_for_a_change() {
+        let events = Events::new();
+        let dataplane = Dataplane::new("none".into(), Switches::new(events.clone()));
+        let (saver, audit) = (Saver::new(None, State::default()), Audit::default());
+        let (catalog, unread) = (Catalog::built_in(), BTreeMap::new());
+        let control = Control::new(catalog, unread, dataplane, events, saver, audit);
+        let request = pb::AcquireLeaseRequest {
+            holder: "ci 7".into(),
+            ttl_ns: 60_000_000_000,
+            ..Default::default()
+        };
+        let token = control.acquire_lease(&Caller::linkd(), request).await.unwrap().token;
+        let mut changing = control.changing().await;
+        changing.leases.0.as_mut().unwrap().ends = Duration::ZERO;
+        let watched = control.clone();
+        let watching = tokio::spawn(async move { watched.watch_lease().await });
+        yield_now().await;
+        let renewed = control.clone();
+        let renewing = tokio::spawn(async move { renewed.renew_lease(&token).await });
+        yield_now().await;
+        drop(changing);
+        renewing.await.unwrap().unwrap();
+        assert!(control.changing().await.leases.left(control.now()) > Some(Duration::ZERO));
+        assert!(control.renewing().is_empty());
+        watching.abort();
     }
 }

@@ -12,7 +12,10 @@ use super::pcapng::{self, METHOD, PCAPNG};
 use super::site::{JSON, http_status, said};
 use crate::audit::Line;
 use crate::authorisation::{method_of, name};
+use crate::caller::Caller;
+use crate::intake::Received;
 use crate::refusal::clip;
+use crate::shape::{self, descriptor};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::header::{
@@ -22,12 +25,11 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor};
+use prost_reflect::{DynamicMessage, MessageDescriptor};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use serde::de::DeserializeSeed;
 use serde_json::{Value, json};
-use std::sync::LazyLock;
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
@@ -42,20 +44,11 @@ const BYTES: usize = profile::MESSAGE_BYTES;
 const DISCARDED: usize = 16 << 20;
 /// For these bytes.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// Length above which the conversion of an answer needs a turn.
+const LONG_ANSWER: usize = 256 << 10;
 /// Length of the prefix of a message of gRPC: a flag, and the length of the message.
 const PREFIX: usize = 5;
 pub(super) const LINES: &str = "application/x-ndjson";
-
-/// The descriptors of all protos.
-pub(super) static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    // They are valid: the build wrote them, and a test reads them.
-    DescriptorPool::decode(proto::FILE_DESCRIPTOR_SET).unwrap_or_default()
-});
-
-fn descriptor(method: &str) -> Option<MethodDescriptor> {
-    let (service, method) = method.split_once('/')?;
-    POOL.get_service_by_name(service)?.methods().find(|known| known.name() == method)
-}
 
 impl Calls {
     /// Answers a request with JSON.
@@ -80,20 +73,21 @@ impl Calls {
         if matches!(code, Some(Code::OutOfRange | Code::ResourceExhausted)) {
             discard(&mut body).await;
         }
-        let message = received.and_then(|received| parse(&method.input(), &received.bytes));
-        let message = match message {
-            Ok(message) => message,
+        let message = match received {
+            Ok(received) => self.parse(&caller, &path, method.input(), received).await,
+            Err(status) => Err(status),
+        };
+        let Parsed { framed, direction } = match message {
+            Ok(parsed) => parsed,
             Err(status) => return refused(status),
         };
         let accepted = head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
         let is_file = path == METHOD && accepted == Some(PCAPNG);
-        let direction = message.get_field_by_name("direction");
-        let direction = direction.and_then(|value| value.as_enum_number()).unwrap_or_default();
         head.headers.remove(CONTENT_LENGTH);
         head.headers.remove(ACCEPT_ENCODING);
         head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
-        let body = Body::new(Full::new(framed(message)));
+        let body = Body::new(Full::new(framed));
         let answer = self.call(Request::from_parts(head, body)).await;
         if Status::from_header_map(answer.headers()).is_some() {
             return from_grpc(&answer);
@@ -109,7 +103,12 @@ impl Calls {
         } else if method.is_server_streaming() {
             with_type(said(StatusCode::OK, lines(answer.into_body(), output)), LINES)
         } else {
-            match unary(answer.into_body(), output).await {
+            let (body, bytes) = sized(answer.into_body());
+            let answered = match self.gate.turns().turn(&caller, "", bytes).await {
+                Ok(turn) => turn.call(Box::pin(unary(body, output))).await.and_then(|text| text),
+                Err(status) => Err(status),
+            };
+            match answered {
                 Ok(text) => with_type(said(StatusCode::OK, Body::new(Full::new(text))), JSON),
                 Err(status) => refusal(&status),
             }
@@ -118,6 +117,35 @@ impl Calls {
             Some(account) => answer.map(|body| Body::new(Metered { body, account })),
             None => answer,
         }
+    }
+}
+
+/// A request as gRPC sends it.
+struct Parsed {
+    framed: Bytes,
+    /// Number of the field `direction`, or 0.
+    direction: i32,
+}
+
+impl Calls {
+    /// Converts a request in its turn.
+    async fn parse(
+        &self,
+        caller: &Caller,
+        method: &str,
+        kind: MessageDescriptor,
+        Received { bytes, share }: Received,
+    ) -> Result<Parsed, Status> {
+        let turn = self.gate.turns().turn(caller, method, bytes.len()).await?;
+        let parse = move || {
+            let _share = share;
+            shape::check_json(&bytes)?;
+            let message = parse(&kind, &bytes)?;
+            let direction = message.get_field_by_name("direction");
+            let direction = direction.and_then(|value| value.as_enum_number()).unwrap_or_default();
+            Ok(Parsed { framed: framed(message), direction })
+        };
+        turn.run(parse).await?
     }
 }
 
@@ -187,6 +215,13 @@ pub(super) fn messages<T>(
     Streaming::new_response(decoder, body, StatusCode::OK, None, Some(usize::MAX))
 }
 
+/// A body, and its length if it takes long to convert.
+fn sized(body: Body) -> (Body, usize) {
+    let bytes = hyper::body::Body::size_hint(&body).lower();
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    (body, if bytes > LONG_ANSWER { bytes } else { 0 })
+}
+
 /// The only message of an answer, as JSON.
 async fn unary(body: Body, kind: MessageDescriptor) -> Result<Bytes, Status> {
     let mut texts = messages(body, Texts(kind));
@@ -246,15 +281,7 @@ fn with_type(mut response: Response<Body>, kind: &'static str) -> Response<Body>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_method_has_a_descriptor() {
-        for method in proto::method::all() {
-            let found = descriptor(method.name).unwrap();
-            assert_eq!(found.is_server_streaming(), method.server_streaming, "{}", method.name);
-        }
-        assert!(descriptor("linkemu.v1.Linkemu/none").is_none() && descriptor("").is_none());
-    }
+    use crate::shape::POOL;
 
     #[tokio::test]
     async fn messages_that_arrive_in_pieces_become_lines() {

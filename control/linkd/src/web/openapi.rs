@@ -2,9 +2,10 @@
 //! `GET /openapi.json`: the JSON form of the API as OpenAPI 3.1, made from the protos and their
 //! comments.
 
-use super::json::{LINES, POOL};
+use super::json::LINES;
 use super::site::JSON;
 use crate::roles;
+use crate::shape::POOL;
 use prost_reflect::prost_types::FileDescriptorProto;
 use prost_reflect::{
     Cardinality, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor,

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Bounds the number of messages and values in a request before it is decoded: an empty message has
+//! two bytes in a request and hundreds once it is decoded.
+//!
+//! The depth is bounded by the decoders: 100 messages in protobuf, 128 levels in JSON.
+
+use prost::encoding::{self, WireType};
+use prost_reflect::{DescriptorPool, Kind, MessageDescriptor, MethodDescriptor};
+use std::sync::LazyLock;
+use tonic::Status;
+
+/// Most messages in a request, lists and objects in JSON. The longest valid request has 16,384 rules.
+const MESSAGES: usize = 65_536;
+/// Most values in JSON. The longest valid traces have 524,288 in each direction.
+const VALUES: usize = 1_200_000;
+/// As prost.
+const DEPTH: usize = 100;
+
+/// The descriptors of all protos.
+pub(crate) static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    // They are valid: the build wrote them, and a test reads them.
+    DescriptorPool::decode(proto::FILE_DESCRIPTOR_SET).unwrap_or_default()
+});
+
+/// The descriptor of a method, by its full name.
+pub(crate) fn descriptor(method: &str) -> Option<MethodDescriptor> {
+    let (service, method) = method.split_once('/')?;
+    POOL.get_service_by_name(service)?.methods().find(|known| known.name() == method)
+}
+
+/// Checks a request in JSON, which may be none.
+pub(crate) fn check_json(text: &[u8]) -> Result<(), Status> {
+    let (mut messages, mut values, mut is_text) = (0, 0, false);
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => is_text = !is_text,
+            // The next one is no end of the text.
+            b'\\' if is_text => _ = bytes.next(),
+            _ if is_text => {}
+            b'{' | b'[' => messages += 1,
+            b',' => values += 1,
+            _ => {}
+        }
+    }
+    within(messages, MESSAGES, "lists and objects")?;
+    within(values, VALUES, "values")
+}
+
+/// Checks a request of a method in protobuf, which may be none.
+pub(crate) fn check(method: &str, message: &[u8]) -> Result<(), Status> {
+    let Some(method) = descriptor(method) else { return Ok(()) };
+    let mut count = 0;
+    count_messages(&method.input(), message, DEPTH, &mut count);
+    within(count, MESSAGES, "messages")
+}
+
+fn within(count: usize, most: usize, what: &str) -> Result<(), Status> {
+    if count <= most {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "the request has {count} {what}, and one may have {most}: split it"
+    )))
+}
+
+/// Adds the messages in one. Stops where it is malformed, which its decoder reports.
+fn count_messages(
+    kind: &MessageDescriptor,
+    mut rest: &[u8],
+    depth: usize,
+    count: &mut usize,
+) -> Option<()> {
+    while !rest.is_empty() {
+        let (tag, wire) = encoding::decode_key(&mut rest).ok()?;
+        let length = match wire {
+            WireType::Varint => {
+                encoding::decode_varint(&mut rest).ok()?;
+                0
+            }
+            WireType::SixtyFourBit => 8,
+            WireType::ThirtyTwoBit => 4,
+            WireType::LengthDelimited => encoding::decode_varint(&mut rest).ok()?,
+            // Groups are not used.
+            WireType::StartGroup | WireType::EndGroup => return None,
+        };
+        let (content, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+        rest = after;
+        if wire == WireType::LengthDelimited
+            && let Some(Kind::Message(kind)) = kind.get_field(tag).map(|field| field.kind())
+        {
+            *count += 1;
+            count_messages(&kind, content, depth.checked_sub(1)?, count)?;
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+    use proto::linkemu::v1 as pb;
+
+    fn request(estimates: usize) -> pb::ValidateProfileRequest {
+        let provenance = pb::Provenance {
+            estimates: vec![pb::Estimate::default(); estimates],
+            remarks: vec![String::new(); 100_000],
+            ..Default::default()
+        };
+        let profile = pb::Profile { provenance: Some(provenance), ..Default::default() };
+        pb::ValidateProfileRequest { profile: Some(profile), ..Default::default() }
+    }
+
+    #[test]
+    fn every_method_has_a_descriptor() {
+        for method in proto::method::all() {
+            let found = descriptor(method.name).unwrap();
+            assert_eq!(found.is_server_streaming(), method.server_streaming, "{}", method.name);
+        }
+        assert!(descriptor("linkemu.v1.Linkemu/none").is_none() && descriptor("").is_none());
+    }
+
+    #[test]
+    fn messages_are_counted_at_all_depths() {
+        let method = "linkemu.v1.Linkemu/ValidateProfile";
+        // The profile, its provenance and its estimates; texts are none.
+        check(method, &request(MESSAGES - 2).encode_to_vec()).unwrap();
+        let status = check(method, &request(MESSAGES - 1).encode_to_vec()).unwrap_err();
+        assert!(status.message().contains("65537 messages"), "{status:?}");
+        check(method, b"\x0a\x05\x0a").unwrap();
+    }
+
+    #[test]
+    fn lists_and_objects_of_json_are_counted_outside_of_texts() {
+        let list = |item: &str, count: usize| format!("[{}0]", format!("{item},").repeat(count));
+        check_json(list("{}", MESSAGES - 1).as_bytes()).unwrap();
+        check_json(list("{}", MESSAGES).as_bytes()).unwrap_err();
+        check_json(list(r#""{\"[""#, MESSAGES).as_bytes()).unwrap();
+        check_json(list("1", VALUES).as_bytes()).unwrap();
+        check_json(list("1", VALUES + 1).as_bytes()).unwrap_err();
+    }
+
+    #[test]
+    fn largest_rules_are_within_the_limit() {
+        let matches = vec![pb::Match::default(); 16_384];
+        let client = pb::Client { matches, ..Default::default() };
+        let clients = pb::Clients { clients: vec![client], ..Default::default() };
+        let request = pb::SetClientsRequest { clients: Some(clients), ..Default::default() };
+        check("linkemu.v1.Linkemu/SetClients", &request.encode_to_vec()).unwrap();
+    }
+}
