@@ -2,7 +2,7 @@
 //! linkd: the control plane of linkemu.
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser};
+use clap::{ArgGroup, CommandFactory, Parser};
 use endpoint::supervisor;
 use linkd::{
     Listen, Metrics, Permissions, Reload, Security, Server, Settings, TlsFiles, WebListen,
@@ -20,6 +20,7 @@ use tracing_subscriber::EnvFilter;
 /// the last link.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
+#[command(group(ArgGroup::new("network").args(["listen", "web"]).multiple(true)))]
 struct Args {
     /// Serve linkemu.v1 here; whoever may open the socket may do all
     #[arg(
@@ -39,12 +40,12 @@ struct Args {
     socket_group: Option<String>,
 
     /// Serve over TCP too, such as 0.0.0.0:8443: with TLS, for callers with a certificate
-    #[arg(long, value_name = "ADDR:PORT", group = "network", requires_all = ["tls_cert", "tls_key", "tls_client_ca"])]
+    #[arg(long, value_name = "ADDR:PORT", requires_all = ["tls_cert", "tls_key", "tls_client_ca"])]
     listen: Option<SocketAddr>,
 
-    /// Serve the web page and its API here, such as 127.0.0.1:8480; log in with a link of linkctl
-    /// web. With --tls-cert it is HTTPS; without, only loopback addresses
-    #[arg(long, value_name = "ADDR:PORT", env = "LINKEMU_WEB", group = "network")]
+    /// Serve the web page and its API here, such as 127.0.0.1:8480, alone or beside --listen; log in
+    /// with a link of linkctl web. With --tls-cert it is HTTPS; without, only loopback addresses
+    #[arg(long, value_name = "ADDR:PORT", env = "LINKEMU_WEB")]
     web: Option<SocketAddr>,
 
     /// Browsers may reach the web page under this name or address too; may be given again. It is
@@ -52,8 +53,9 @@ struct Args {
     #[arg(long, value_name = "HOST", requires = "web")]
     web_host: Vec<String>,
 
-    /// Serve the web page without TLS on any address: in a container, or behind a proxy with TLS
-    #[arg(long, requires = "web", conflicts_with = "tls_cert")]
+    /// Serve the web page without TLS on any address: in a container, or behind a proxy with TLS.
+    /// --tls-cert is then for --listen alone
+    #[arg(long, requires = "web")]
     web_insecure: bool,
 
     /// linkd's certificate, and what leads from it to its authority, in PEM
@@ -152,6 +154,10 @@ Examples:
     linkd --listen 0.0.0.0:8443 --tls-cert linkemu.lab.pem --tls-key linkemu.lab.key \\
       --tls-client-ca ca.pem --audit-log /var/log/linkemu/audit.jsonl
 
+  Serve the page to the lab as well, with the same certificates:
+    linkd --listen 0.0.0.0:8443 --web 0.0.0.0:8480 --tls-cert linkemu.lab.pem \\
+      --tls-key linkemu.lab.key --tls-client-ca ca.pem
+
   Serve a box of a group to the linkd-group on another machine:
     linkd --member --listen 0.0.0.0:8443 --tls-cert box2.lab.pem --tls-key box2.lab.key \\
       --tls-client-ca ca.pem
@@ -207,6 +213,12 @@ async fn run(args: Args) -> anyhow::Result<()> {
     };
     let listen = args.listen.zip(tls.clone()).map(|(address, tls)| Listen { address, tls });
     let (hosts, insecure) = (args.web_host, args.web_insecure);
+    if insecure && tls.is_some() && listen.is_none() {
+        anyhow::bail!(
+            "--tls-cert without --listen is for the page: leave out one of --web-insecure and --tls-cert"
+        );
+    }
+    let tls = tls.filter(|_| !insecure);
     let web = args.web.map(|address| WebListen { address, hosts, tls, insecure });
     let security = Security {
         socket: Permissions { mode: socket_mode, group: socket_group },
@@ -230,8 +242,9 @@ async fn run(args: Args) -> anyhow::Result<()> {
         tracing::info!(%address, "serving the web page: log in with linkctl web");
     }
     tracing::info!(socket = %socket.display(), dataplane = %dataplane.display(), ?tcp, profiles, "serving");
-    let words = format!("serves {}", socket.display())
-        + &tcp.map_or(String::new(), |a| format!(" and {a}"));
+    let page = server.web_address().map(|address| format!("the page at {address}"));
+    let places = [Some(socket.display().to_string()), tcp.map(|a| a.to_string()), page];
+    let words = format!("serves {}", places.into_iter().flatten().collect::<Vec<_>>().join(", "));
     supervisor::ready(&words);
     tokio::spawn(keep_alive());
     if let Some(hangup) = hangup {
@@ -271,6 +284,25 @@ async fn reload(mut hangup: Signal, reload: Reload) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn listen_and_web_are_given_together_or_alone() {
+        let parse = |line: &str| Args::try_parse_from(line.split(' ')).map(drop);
+        let tls = "--tls-cert a --tls-key b --tls-client-ca c";
+        let both = "linkd --listen 0.0.0.0:8443 --web 0.0.0.0:8480";
+        for line in [
+            format!("{both} {tls}"),
+            format!("{both} {tls} --web-insecure --web-host box.lab --tls-client-crl d"),
+            format!("linkd --listen 0.0.0.0:8443 {tls}"),
+            format!("linkd --web 0.0.0.0:8480 {tls}"),
+            "linkd --web 127.0.0.1:8480".to_owned(),
+        ] {
+            assert!(parse(&line).is_ok(), "{line}");
+        }
+        for line in [both.to_owned(), format!("linkd {tls}"), "linkd --web-insecure".to_owned()] {
+            assert!(parse(&line).is_err(), "{line}");
+        }
+    }
 
     #[test]
     #[allow(clippy::unwrap_used, reason = "a test")]

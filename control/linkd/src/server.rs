@@ -206,7 +206,8 @@ impl Server {
             }
             _ => None,
         };
-        let web = web.map(|web| Web::bind(web, &limits)).transpose()?;
+        let keys = tcp.as_ref().map(|(_, keys)| keys);
+        let web = web.map(|web| Web::bind(web, keys, &limits)).transpose()?;
         let metrics = None;
         Ok(Self {
             dataplane,

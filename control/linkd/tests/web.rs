@@ -2,7 +2,7 @@
 //! The web page: login, sessions, and requests that are no own page's.
 
 use crate::common::Lab;
-use crate::common::pki::{Ask, Authority, Pair, tls};
+use crate::common::pki::{Ask, Authority, Pair, channel, tls};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{CONTENT_TYPE, COOKIE, HOST, HeaderMap, ORIGIN, SET_COOKIE};
@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use linkd::{Limits, Security, WebListen};
+use linkd::{Limits, Listen, Security, WebListen};
 use pcap_file::pcapng::{Block, PcapNgReader};
 use prost::Message;
 use proto::linkemu::v1 as pb;
@@ -698,6 +698,33 @@ async fn browser_with_a_certificate_needs_no_login_and_tls_gives_secure_cookies(
     let cookie = (COOKIE.as_str(), &*answer.cookie());
     let answer = send(None, who, &[kind, origin, cookie], framed(&pb::GetCallerRequest {})).await;
     assert_eq!(answer.code(), Code::Ok);
+}
+
+#[tokio::test]
+async fn listener_and_page_serve_at_once_and_a_session_ends_with_the_certificate_behind_it() {
+    let authority = Authority::new();
+    let (lab, address, reload) = Lab::with(|directory| {
+        let tls = authority.files(directory, &authority.sign(&Ask::server()));
+        let at = "127.0.0.1:0".parse().unwrap();
+        let listen = Some(Listen { address: at, tls });
+        Security { listen, web: Some(self::listen()), ..Security::default() }
+    });
+    let site = Site { address: lab.web.unwrap(), lab };
+    let own = authority.sign(&Ask::client("ann", &["linkemu:role:viewer"]));
+    let channel = channel(authority.client(Some(&own)), address.unwrap(), "linkemu.lab");
+    let request = pb::CreateWebLoginRequest::default();
+    let link = WebClient::new(channel).create_web_login(request).await.unwrap().into_inner();
+    let cookie = site.redeem(link.path.strip_prefix("/login#").unwrap(), &[]).await.cookie();
+    let who = site.json("Web/GetCaller", &cookie, "{}").await.json();
+    assert_eq!((&who["name"], &who["role"]), (&"ann".into(), &"viewer".into()));
+    let ca = site.lab.directory.path().join("ca.pem");
+    std::fs::write(ca, Authority::named("b").pem).unwrap();
+    reload.reload().unwrap();
+    let ended =
+        async { while site.json("Web/GetCaller", &cookie, "{}").await.status == StatusCode::OK {} };
+    tokio::time::timeout(PATIENCE, ended).await.unwrap();
+    let refused = site.json("Web/GetCaller", &cookie, "{}").await;
+    assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]

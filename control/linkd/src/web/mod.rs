@@ -86,7 +86,13 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    pub fn bind(listen: WebListen, limits: &Limits) -> Result<Self, WebError> {
+    /// `others` are the keys of the other listener: a caller there may create a login link, and its
+    /// certificate is checked for as long as the session lasts.
+    pub fn bind(
+        listen: WebListen,
+        others: Option<&Arc<Keys>>,
+        limits: &Limits,
+    ) -> Result<Self, WebError> {
         let WebListen { address, hosts, tls, insecure } = listen;
         if tls.is_none() && !insecure && !address.ip().to_canonical().is_loopback() {
             return Err(WebError::Plain(address));
@@ -98,7 +104,7 @@ impl Web {
         let listener = TcpListener::from_std(listener).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let guard = Guard::new(address, hosts, keys.clone())?;
-        let sessions = Sessions::new(keys.clone(), limits);
+        let sessions = Sessions::new(keys.as_ref().or(others).cloned(), limits);
         Ok(Self { listener, keys, sessions, guard, limits: *limits })
     }
 
