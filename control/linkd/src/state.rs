@@ -3,16 +3,19 @@
 //!
 //! The dataplane owns the current plan (docs/adr/0001). This state restores a dataplane that was
 //! restarted. [`Saver::run`] writes it shortly after a change; a power cut can lose the last
-//! [`PAUSE`]. A lease is written before it is answered. A directory belongs to one linkd at a time.
+//! [`PAUSE`]. A lease is written before it is answered, and so is its end: on a full disk too, because
+//! the file that marks the lease is removed. A directory belongs to one linkd at a time.
 //!
 //! ```text
 //! DIR/lock
 //! DIR/state               SHA-256 of the rest, then linkd.v1.State
+//! DIR/leases/HASH         empty; the lease in `state` runs while it is there
 //! DIR/profiles/NAME.toml
-//! DIR/links/NAME/state    of another link than `main`
+//! DIR/links/NAME/         state and leases of another link than `main`
 //! ```
 
 use crate::disk::{self, FileSystem, NEW};
+use data_encoding::HEXLOWER;
 use nix::fcntl::{Flock, FlockArg};
 use profile::Profile;
 use prost::Message;
@@ -31,6 +34,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// After the state could not be written.
 const RETRY: Duration = Duration::from_secs(1);
 const FILE: &str = "state";
+const LEASES: &str = "leases";
 const LINKS: &str = "links";
 const HASH_BYTES: usize = 32;
 
@@ -85,7 +89,7 @@ impl Directory {
         let mut kept = Kept::default();
         let file = path.join(FILE);
         match read(&file).map_err(failed(&file))? {
-            Ok(state) => kept.state = state.unwrap_or_default(),
+            Ok(state) => kept.state = without_ended_lease(path, state.unwrap_or_default()),
             Err(damage) => kept.damage.push(damage),
         }
         let links = path.join(LINKS);
@@ -94,7 +98,10 @@ impl Directory {
             let entry = entry.map_err(failed(&links))?;
             let file = entry.path().join(FILE);
             match (read(&file).map_err(failed(&file))?, entry.file_name().into_string()) {
-                (Ok(Some(state)), Ok(name)) => _ = kept.links.insert(name, state),
+                (Ok(Some(state)), Ok(name)) => {
+                    let state = without_ended_lease(&entry.path(), state);
+                    kept.links.insert(name, state);
+                }
                 (Ok(_), _) => {}
                 (Err(damage), _) => kept.damage.push(damage),
             }
@@ -132,8 +139,36 @@ impl Directory {
         }
     }
 
+    /// Writes a state, after the file that marks its lease.
     fn write(&self, state: &State) -> io::Result<()> {
-        disk::replace(&mut FileSystem, &self.path, FILE, &encode(state))
+        let leases = self.path.join(LEASES);
+        let lease = lease_file(&state.token);
+        if let Some(lease) = &lease
+            && !leases.join(lease).exists()
+        {
+            fs::create_dir_all(&leases)?;
+            disk::replace(&mut FileSystem, &leases, lease, b"")?;
+        }
+        disk::replace(&mut FileSystem, &self.path, FILE, &encode(state))?;
+        self.end_leases(lease.as_deref())
+    }
+
+    /// Removes the files that mark other leases than `kept`.
+    fn end_leases(&self, kept: Option<&str>) -> io::Result<()> {
+        let leases = self.path.join(LEASES);
+        let entries = match fs::read_dir(&leases) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let name = entry?.file_name();
+            if let Some(name) = name.to_str()
+                && Some(name) != kept
+            {
+                disk::remove(&mut FileSystem, &leases, name)?;
+            }
+        }
+        Ok(())
     }
 
     fn profiles(&self) -> PathBuf {
@@ -156,6 +191,23 @@ impl Directory {
 /// two (`profile::validate`).
 fn file_name(name: &str) -> String {
     format!("{name}.toml")
+}
+
+/// The file that marks the lease with a token; none without a token.
+fn lease_file(token: &str) -> Option<String> {
+    let hash = Sha256::digest(token);
+    (!token.is_empty()).then(|| HEXLOWER.encode(&hash[..16]))
+}
+
+/// The state without a lease that had ended before it could be written. An older linkd has marked none.
+fn without_ended_lease(directory: &Path, mut state: State) -> State {
+    let leases = directory.join(LEASES);
+    if leases.exists() && lease_file(&state.token).is_some_and(|file| !leases.join(file).exists()) {
+        state.lease = None;
+        state.token.clear();
+        state.lease_request.clear();
+    }
+    state
 }
 
 fn encode(state: &State) -> Vec<u8> {
@@ -295,6 +347,17 @@ impl Saver {
         self.0.failure.subscribe()
     }
 
+    /// Records that the lease has ended, which the state says already, and waits for the disk.
+    pub async fn end_lease(&self) -> io::Result<()> {
+        let this = self.clone();
+        let end = move |directory: &Directory| {
+            // A write that began before would mark it again.
+            let _one_at_a_time = this.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            directory.end_leases(None)
+        };
+        self.on_disk(end).await
+    }
+
     /// Writes it as it is, and waits for the disk.
     pub async fn save(&self) -> io::Result<()> {
         let this = self.clone();
@@ -397,6 +460,32 @@ mod tests {
         let (_, kept) = Directory::open(at.path()).unwrap();
         assert_eq!((kept.state, kept.profiles.len(), kept.damage.len()), (State::default(), 0, 1));
         assert!(at.path().join("state.damaged").exists());
+    }
+
+    #[test]
+    fn lease_ends_with_its_file_and_not_with_that_of_another_one() {
+        let at = tempfile::tempdir().unwrap();
+        let lease = Some(proto::linkemu::v1::Lease::default());
+        let leased = |token: &str| State { lease: lease.clone(), token: token.into(), ..state(1) };
+        let reopened = |directory: Directory| {
+            drop(directory);
+            let (directory, kept) = Directory::open(at.path()).unwrap();
+            (directory, kept.state)
+        };
+        let (directory, _) = Directory::open(at.path()).unwrap();
+        // That of an older linkd.
+        disk::replace(&mut FileSystem, at.path(), FILE, &encode(&leased("old"))).unwrap();
+        let (directory, kept) = reopened(directory);
+        assert_eq!(kept, leased("old"));
+        directory.write(&leased("a")).unwrap();
+        directory.write(&leased("b")).unwrap();
+        let (directory, kept) = reopened(directory);
+        assert_eq!(kept, leased("b"));
+        // The disk is full: the state cannot be written.
+        fs::create_dir(at.path().join("state.new")).unwrap();
+        directory.write(&state(1)).unwrap_err();
+        directory.end_leases(None).unwrap();
+        assert_eq!(reopened(directory).1, state(1));
     }
 
     #[test]

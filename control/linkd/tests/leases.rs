@@ -259,3 +259,17 @@ async fn watcher_sees_the_lease_come_change_and_go() {
     leases(&lab).release_lease(release).await.unwrap();
     assert_eq!(next(&mut states).await, None);
 }
+
+#[tokio::test]
+async fn released_lease_does_not_come_back_after_a_restart_on_a_full_disk() {
+    let mut lab = Lab::new();
+    let token = acquire(&lab, request("ci 7", 60)).await.unwrap().token;
+    // No state can be written any more.
+    let in_the_way = lab.directory.path().join("state/state.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    leases(&lab).release_lease(pb::ReleaseLeaseRequest { token }).await.unwrap();
+    lab.kill_linkd().await;
+    lab.start_linkd();
+    let status = leases(&lab).get_lease(pb::GetLeaseRequest {}).await.unwrap_err();
+    assert_eq!(status.code(), Code::NotFound);
+}

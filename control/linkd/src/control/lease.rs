@@ -80,7 +80,8 @@ impl Control {
     }
 
     /// Ends the active lease and applies its return profile, if it names one. Returns the generation
-    /// of that change. The lease stays if the dataplane does not answer.
+    /// of that change. The lease stays if the dataplane does not answer, and a lease that is released
+    /// also if its end cannot be recorded: it would come back with a restart of linkd.
     pub async fn end_lease(
         &self,
         changing: &mut Changing,
@@ -118,9 +119,15 @@ impl Control {
                 }
             }
         }
-        changing.leases.0 = None;
-        if let Err(status) = self.save_lease(&changing.leases).await {
-            tracing::error!(why = status.message(), "the end of a lease is not on the disk");
+        let ended = changing.leases.0.take();
+        self.keep_lease(&changing.leases);
+        if let Err(error) = self.0.saver.end_lease().await {
+            tracing::error!(%error, "the end of a lease is not on the disk");
+            if kind == pb::EventKind::LeaseReleased {
+                changing.leases.0 = ended;
+                self.keep_lease(&changing.leases);
+                return Err(unwritten(error));
+            }
         }
         self.tell(kind, who, &holder, message);
         Ok(generation)
