@@ -39,7 +39,8 @@ Examples:
 
 A run ends with its last events; --log has all steps. Ctrl-C stops a scenario that is run
 without --detach; a second one leaves it to linkd.
-Exit codes of run and watch: 0 it came to its end, 1 it was stopped or failed.";
+Exit codes of run and watch: 0 it came to its end, 1 it was stopped or failed. If none runs,
+watch has that of the last one.";
 
 #[derive(Debug, Subcommand)]
 pub enum Scenario {

@@ -56,9 +56,23 @@ pub async fn watch(context: &Context, log: Option<&Path>) -> Result<(), Failure>
     let request = pb::GetScenarioStateRequest {};
     let state = connection.answer(connection.scenarios().get_scenario_state(request)).await?;
     if !state.runs() {
-        return told(context.output, &state);
+        told(context.output, &state)?;
+        return completed(&state);
     }
     follower.follow(context, &connection, &state, false).await
+}
+
+/// # Errors
+/// If a run has ended before its end, or there was none.
+fn completed(last: &pb::ScenarioState) -> Result<(), Failure> {
+    let pb::ScenarioState { name, message, .. } = last;
+    match last.phase() {
+        pb::ScenarioPhase::Finished => Ok(()),
+        pb::ScenarioPhase::None | pb::ScenarioPhase::Unspecified => {
+            Err(Failure::failed("none", "there is no run to follow"))
+        }
+        _ => Err(Failure::failed("stopped", format!("{name} did not come to its end: {message}"))),
+    }
 }
 
 /// A scenario of linkd's, or of a file.
@@ -196,13 +210,7 @@ impl Follower {
             self.recount()?;
         }
         told(context.output, &last)?;
-        match last.phase() {
-            pb::ScenarioPhase::Finished => Ok(()),
-            _ => {
-                let (name, why) = (&last.name, &last.message);
-                Err(Failure::failed("stopped", format!("{name} did not come to its end: {why}")))
-            }
-        }
+        completed(&last)
     }
 
     /// Logs a step of the run; whether it was the run's last event.
