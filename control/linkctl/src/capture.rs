@@ -20,7 +20,9 @@ use serde::Serialize;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use std::pin::pin;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -157,30 +159,27 @@ pub async fn run(context: &Context, args: &CaptureArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     // Opening a pipe blocks until it has a reader: signals still end it, and other clients can
     // still capture.
-    let out = open(path)?;
+    let out = create(path)?;
     let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let signals = signals.map(|signal| {
         signal.map_err(|error| Failure::failed("internal", format!("cannot take signals: {error}")))
     });
     let [interrupt, terminate] = signals;
-    let signals = [interrupt?, terminate?];
-    let mut client = connection.captures();
-    let chunks = connection.answer(client.capture(args.request())).await;
-    if chunks.is_err() && path.metadata().is_ok_and(|file| file.is_file()) {
-        // Removes the file because the capture did not start.
-        let _ = fs::remove_file(path);
+    let (mut interrupt, mut terminate) = (interrupt?, terminate?);
+    let recording = Recording::begin(&connection, args.request(), out).await;
+    if recording.is_err() {
+        discard(path);
     }
-    let chunks = chunks?;
-    let application = concat!("linkctl ", env!("CARGO_PKG_VERSION"));
-    let writer = Writer::new(out, application, args.direction.into());
-    let mut capture = Capture { writer, progress: Progress::new(), interrupted: false };
-    let result = capture.read(&connection, chunks, signals).await;
-    // A whole file, whatever happened.
-    let ended = capture.writer.end();
-    capture.progress.end();
-    result?;
-    ended?;
-    let summary = capture.summary(path);
+    let recorded = recording?
+        .until(async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            Stop::Now
+        })
+        .await?;
+    let summary = recorded.summary(path);
     // The packets are where the result would be.
     let aside = is_stdout(path);
     match context.output {
@@ -205,38 +204,104 @@ impl CaptureArgs {
     }
 }
 
-struct Capture {
-    writer: Writer<Box<dyn Write>>,
+/// When a capture ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// At once.
+    Now,
+    /// With all copies up to this time on the dataplane's clock, in nanoseconds.
+    After(u64),
+}
+
+/// Longest time for copies that are on their way.
+const LAST: Duration = Duration::from_secs(10);
+
+/// A capture in force.
+pub struct Recording {
+    connection: Connection,
+    chunks: tonic::Streaming<pb::CaptureChunk>,
+    writer: Writer<Box<dyn Write + Send>>,
     progress: Progress,
+}
+
+impl Recording {
+    /// Begins a capture. All packets that arrive after it are in it.
+    ///
+    /// # Errors
+    /// If linkd refuses.
+    pub async fn begin(
+        connection: &Connection,
+        request: pb::CaptureRequest,
+        out: Box<dyn Write + Send>,
+    ) -> Result<Self, Failure> {
+        let application = concat!("linkctl ", env!("CARGO_PKG_VERSION"));
+        let writer = Writer::new(out, application, request.direction());
+        let mut client = connection.captures();
+        // The answer comes when all workers capture.
+        let chunks = connection.answer(client.capture(request)).await?;
+        Ok(Self { connection: connection.clone(), chunks, writer, progress: Progress::new() })
+    }
+
+    /// Writes copies until the end of the stream, or as `stop` says.
+    ///
+    /// # Errors
+    /// If they cannot be written, or linkd ends. The file is whole, as far as it goes.
+    pub async fn until(mut self, stop: impl Future<Output = Stop>) -> Result<Recorded, Failure> {
+        let result = self.read(stop).await;
+        let ended = self.writer.end();
+        self.progress.end();
+        let interrupted = result?;
+        ended?;
+        Ok(Recorded { writer: self.writer, interrupted })
+    }
+
+    /// Whether it ended before the stream.
+    async fn read(&mut self, stop: impl Future<Output = Stop>) -> Result<bool, Failure> {
+        let mut stop = pin!(stop);
+        let (mut last_ns, mut deadline) = (None, None);
+        loop {
+            let late = async { tokio::time::sleep_until(deadline?).await.into() };
+            tokio::select! {
+                chunk = self.chunks.message() => {
+                    let chunk = chunk.map_err(|status| self.connection.failure(&status))?;
+                    let Some(chunk) = chunk else { return Ok(false) };
+                    let is_last = last_ns.is_some_and(|at| follows(&chunk, at));
+                    self.writer.chunk(chunk)?;
+                    self.progress.show(&self.writer);
+                    if is_last {
+                        return Ok(false);
+                    }
+                }
+                stop = &mut stop, if last_ns.is_none() => match stop {
+                    Stop::Now => return Ok(true),
+                    Stop::After(at) => {
+                        last_ns = Some(at);
+                        deadline = Some(tokio::time::Instant::now() + LAST);
+                    }
+                },
+                Some(()) = late => return Ok(true),
+            }
+        }
+    }
+}
+
+/// Whether no later chunk has a copy up to the time. A chunk may be as full as it can be: then its time
+/// says nothing about its copies.
+fn follows(chunk: &pb::CaptureChunk, at_ns: u64) -> bool {
+    chunk.time_ns >= at_ns
+        && (chunk.packets.is_empty() || chunk.packets.iter().any(|packet| packet.time_ns > at_ns))
+}
+
+/// A capture that has ended.
+pub struct Recorded {
+    writer: Writer<Box<dyn Write + Send>>,
     interrupted: bool,
 }
 
-impl Capture {
-    /// Until the end of the stream, or an interrupt.
-    async fn read(
-        &mut self,
-        connection: &Connection,
-        mut chunks: tonic::Streaming<pb::CaptureChunk>,
-        signals: [Signal; 2],
-    ) -> Result<(), Failure> {
-        let [mut interrupt, mut terminate] = signals;
-        loop {
-            let chunk = tokio::select! {
-                chunk = chunks.message() => chunk.map_err(|status| connection.failure(&status))?,
-                _ = interrupt.recv() => self.interrupt(),
-                _ = terminate.recv() => self.interrupt(),
-            };
-            let Some(chunk) = chunk else { break };
-            self.writer.chunk(chunk)?;
-            self.progress.show(&self.writer);
-        }
-        Ok(())
-    }
-
-    /// A signal ends the capture: no more chunks follow.
-    fn interrupt(&mut self) -> Option<pb::CaptureChunk> {
-        self.interrupted = true;
-        None
+impl Recorded {
+    /// Number of copies, and of those that were missed because this side was slow.
+    pub fn copies(&self) -> (u64, u64) {
+        (self.writer.copies(), self.writer.counts().iter().map(|counts| counts.missed).sum())
     }
 
     fn summary<'a>(&'a self, file: &'a Path) -> Summary<'a> {
@@ -276,7 +341,10 @@ fn say(line: &str) {
 }
 
 /// Refuses an existing path, unless it is not a regular file, such as a pipe.
-fn free(path: &Path) -> Result<(), Failure> {
+///
+/// # Errors
+/// With the remedy.
+pub fn free(path: &Path) -> Result<(), Failure> {
     if !is_stdout(path) && path.metadata().is_ok_and(|there| there.is_file()) {
         let path = path.display();
         let message = format!("{path} is there already: give another name, or remove it");
@@ -288,7 +356,11 @@ fn free(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn open(path: &Path) -> Result<Box<dyn Write>, Failure> {
+/// Opens the output: a new file, a pipe or standard output.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn create(path: &Path) -> Result<Box<dyn Write + Send>, Failure> {
     if is_stdout(path) {
         return Ok(Box::new(std::io::stdout()));
     }
@@ -298,6 +370,13 @@ fn open(path: &Path) -> Result<Box<dyn Write>, Failure> {
         Failure::failed("io", format!("cannot write {}: {error}", path.display()))
     })?;
     Ok(Box::new(file))
+}
+
+/// Removes the file of a capture that did not start.
+pub fn discard(path: &Path) {
+    if path.metadata().is_ok_and(|file| file.is_file()) {
+        let _ = fs::remove_file(path);
+    }
 }
 
 /// On a terminal, how many there are.
@@ -314,7 +393,7 @@ impl Progress {
         }))
     }
 
-    fn show(&self, writer: &Writer<Box<dyn Write>>) {
+    fn show(&self, writer: &Writer<Box<dyn Write + Send>>) {
         if let Some(bar) = &self.0 {
             let missed: u64 = writer.counts().iter().map(|c| c.missed).sum();
             bar.set_message(format!("{} copies, {missed} missed", writer.copies()));
@@ -326,5 +405,20 @@ impl Progress {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunk_with_older_copies_only_may_be_followed_by_others() {
+        let packet = |time_ns| pb::CapturedPacket { time_ns, ..Default::default() };
+        let chunk = |time_ns, packets| pb::CaptureChunk { time_ns, packets, ..Default::default() };
+        assert!(!follows(&chunk(9, vec![]), 10));
+        assert!(follows(&chunk(10, vec![]), 10));
+        assert!(!follows(&chunk(12, vec![packet(8), packet(10)]), 10));
+        assert!(follows(&chunk(12, vec![packet(8), packet(11)]), 10));
     }
 }

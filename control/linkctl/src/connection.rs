@@ -59,6 +59,7 @@ impl Interceptor for Labelled {
 /// The way that requests take.
 pub type Way = InterceptedService<Channel, Labelled>;
 
+#[derive(Clone)]
 pub struct Connection {
     place: Place,
     fault: Fault,

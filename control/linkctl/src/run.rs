@@ -11,8 +11,10 @@ mod init;
 mod message;
 mod network;
 mod programs;
+mod ready;
 mod session;
 mod signals;
+mod tap;
 
 use crate::certificate;
 use crate::complete;
@@ -22,16 +24,20 @@ use crate::destination::Destination;
 use crate::failure::{CHECK, Failure};
 use crate::scenario;
 use crate::set::{self, Patch};
-use ::certificate::{Limits, Verdict};
+use ::certificate::{Certificate, Limits, Verdict};
 use clap::{Args, Parser};
 use clap_complete::engine::ArgValueCompleter;
 use mac_address::MacAddress;
-use profile::{format_size, parse_size};
+use message::Server;
+use profile::{format_size, parse_duration, parse_size};
 use proto::linkemu::v1 as pb;
-use session::{Outcome, Session};
+use ready::Ready;
+use session::{Fault, Session};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+use tap::Tap;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -52,10 +58,11 @@ It needs no root: user namespaces have to be permitted (docs/run.md). linkctl in
 the link by LINKEMU_SOCKET. Within another run, packets pass the outer link too.
 
 Exit code: the command's, or 128 and the number of the signal that ended it, 126 if it cannot be
-executed, 127 if it is not found; 125 if the link could not be set up; with --require-pass, 4 if
-the command succeeded and the certificate fails.";
+executed, 127 if it is not found; 125 if the link could not be set up or ended by itself, or, after a
+command that succeeded, if --serve failed or --capture is not complete; with --require-pass, 4 if the
+command succeeded and the certificate fails.";
 
-/// If the link could not be set up, as of `timeout` and `docker run`.
+/// If the run did not do its part, as of `timeout` and `docker run`.
 const NOT_SET_UP: u8 = 125;
 
 #[derive(Debug, Args)]
@@ -75,6 +82,12 @@ pub struct RunArgs {
     /// Run this shell command on the far host, from before the command until its end
     #[arg(long = "serve", value_name = "COMMAND")]
     serve: Option<String>,
+    /// Start the command when --serve has this port: tcp:PORT, udp:PORT, any, or none
+    #[arg(long, value_name = "PORT", value_parser = Ready::parse, default_value = "any", requires = "serve")]
+    serve_ready: Ready,
+    /// Give up if --serve does not have it by then
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s", requires = "serve")]
+    serve_timeout: u64,
     /// Write the packets to this file in pcapng, which must not be there (linkctl capture)
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -134,11 +147,38 @@ pub fn inside() -> Option<ExitCode> {
     match name.to_str()? {
         enter::ENTER => Some(enter::main(arguments)),
         enter::INIT => Some(init::main(arguments)),
-        enter::CAPTURE => {
-            enter::prepare(enter::CAPTURE);
-            None
-        }
         _ => None,
+    }
+}
+
+/// The result of a run.
+enum Outcome {
+    Ended {
+        /// Of the command, as a shell gives it.
+        status: u8,
+        /// Whether the certificate holds.
+        passed: bool,
+        /// What the run itself did not do.
+        fault: Option<Fault>,
+        /// Whether the file of the capture lacks something.
+        incomplete: bool,
+    },
+    /// A signal came before the command was started.
+    Interrupted(u8),
+}
+
+impl Outcome {
+    /// The exit code.
+    fn code(&self, require_pass: bool) -> u8 {
+        match self {
+            Self::Interrupted(status) => *status,
+            Self::Ended { fault: Some(Fault::Emulator(_)), .. } => NOT_SET_UP,
+            Self::Ended { status, .. } if *status != 0 => *status,
+            Self::Ended { fault: Some(Fault::Server(_)), .. }
+            | Self::Ended { incomplete: true, .. } => NOT_SET_UP,
+            Self::Ended { passed: false, .. } if require_pass => CHECK,
+            Self::Ended { .. } => 0,
+        }
     }
 }
 
@@ -146,79 +186,139 @@ pub fn inside() -> Option<ExitCode> {
 pub async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let outcome = attempt(context, args).await;
     let outcome = outcome.map_err(|failure| failure.with_exit(NOT_SET_UP))?;
-    match outcome {
-        Outcome::Ended { status: 0, passed: false } if args.require_pass => {
-            Err(Failure::Command(CHECK))
-        }
-        Outcome::Ended { status: 0, .. } => Ok(()),
-        Outcome::Ended { status, .. } | Outcome::Interrupted(status) => {
-            Err(Failure::Command(status))
-        }
+    match outcome.code(args.require_pass) {
+        0 => Ok(()),
+        code => Err(Failure::Command(code)),
     }
 }
 
 async fn attempt(context: &Context, args: &RunArgs) -> Result<Outcome, Failure> {
+    // What can be refused before anything starts.
     let destination = match &args.certificate {
         Some(path) => Some(Destination::new("--certificate", path, &[])?),
         None => None,
     };
     let profile = set::requested(&args.profile)?;
+    let scenario = args.scenario.as_deref().map(scenario::named).transpose()?;
+    let tap = args.capture.as_deref().map(Tap::create).transpose()?;
     let mut session = Session::new(args).await?;
-    let begun = match session.begin().await? {
-        Some(status) => return Ok(session.end(Outcome::Interrupted(status)).await),
-        None => Context { linkd: Place::at(&session.socket()), lease: None, ..context.clone() },
-    };
-    let ready = tokio::select! {
-        ready = prepare(&begun, args, profile) => ready.map_err(|failure| failed(failure, args)),
-        ended = session.interrupted() => match ended {
-            Ok(status) => return Ok(session.end(Outcome::Interrupted(status)).await),
-            Err(failure) => Err(failure),
-        },
-    };
-    let connection = match ready {
-        Ok(connection) => connection,
-        Err(failure) => {
-            session.end(Outcome::Interrupted(NOT_SET_UP)).await;
-            return Err(failure);
+    let outcome = within(&mut session, context, args, profile, scenario, tap).await;
+    let outcome = match outcome {
+        Ok(Inside::Interrupted(status)) => Ok(Outcome::Interrupted(status)),
+        Ok(Inside::Ended { status, judged, incomplete }) => {
+            let fault = match (session.fault(), &judged) {
+                (Some(fault), _) => Some(fault.clone()),
+                (None, Err(why)) => {
+                    eprintln!("linkctl run: no certificate: {why}");
+                    Some(Fault::Emulator(why.clone()))
+                }
+                (None, Ok(_)) => None,
+            };
+            let judged = match &fault {
+                Some(Fault::Emulator(why)) => Err(why.clone()),
+                _ => judged,
+            };
+            let passed = report(context, args, destination.as_ref(), judged);
+            passed.map(|passed| Outcome::Ended { status, passed, fault, incomplete })
         }
+        Err(failure) => Err(failure),
     };
-    let capture = args.capture.as_ref().map(|path| session.capture(path)).transpose()?;
-    if let Some(name) = &args.scenario {
-        let request = pb::RunScenarioRequest {
-            scenario: Some(scenario::named(name)?),
-            tolerate_changes: true,
-            ..Default::default()
-        };
+    session.end().await;
+    outcome
+}
+
+/// What happened in the namespaces.
+enum Inside {
+    Ended {
+        status: u8,
+        /// Or why there is no certificate.
+        judged: Result<Certificate, String>,
+        incomplete: bool,
+    },
+    Interrupted(u8),
+}
+
+async fn within(
+    session: &mut Session,
+    context: &Context,
+    args: &RunArgs,
+    profile: pb::set_profile_request::Profile,
+    scenario: Option<pb::run_scenario_request::Scenario>,
+    tap: Option<Tap>,
+) -> Result<Inside, Failure> {
+    if let Some(status) = session.begin().await? {
+        return Ok(Inside::Interrupted(status));
+    }
+    let begun = Context { linkd: Place::at(&session.socket()), lease: None, ..context.clone() };
+    let connection = tokio::select! {
+        ready = prepare(&begun, args, profile) => ready.map_err(|failure| failed(failure, args))?,
+        ended = session.interrupted() => return Ok(Inside::Interrupted(ended?)),
+    };
+    if let Some(command) = &args.serve {
+        let server = Server { command: command.clone(), ready: args.serve_ready };
+        let limit = Duration::from_nanos(args.serve_timeout);
+        if let Some(status) = session.serve(server, limit).await? {
+            return Ok(Inside::Interrupted(status));
+        }
+    }
+    let capture = match tap {
+        Some(tap) => Some(tap.begin(&connection).await?),
+        None => None,
+    };
+    let request = pb::GetStatsRequest { mark: true };
+    connection.call(|mut c| async move { c.get_stats(request).await }).await?;
+    if scenario.is_some() {
+        let request =
+            pb::RunScenarioRequest { scenario, tolerate_changes: true, ..Default::default() };
         connection.answer(connection.scenarios().run_scenario(request)).await?;
     }
     let status = session.command().await?;
+    let mut incomplete = false;
     if let Some(capture) = capture {
-        capture.end().await;
+        let until = tokio::select! {
+            drained = tap::drained(&connection) => drained.ok(),
+            _ = session.interrupted() => None,
+        };
+        match capture.end(until).await {
+            Ok(written) if args.quiet => drop(written),
+            Ok(written) => eprintln!("linkctl run: {written}"),
+            Err(failure) => {
+                incomplete = true;
+                eprintln!("linkctl run: the capture is not complete: {}", failure.message());
+            }
+        }
     }
     let found = certificate::found(&connection, &Limits::default(), false).await;
-    let passed = match &found {
-        Ok(found) => {
-            let passed = found.verdict == Verdict::Pass;
-            let text = match context.output {
-                Output::Text => certificate::text(found),
-                Output::Json => serde_json::to_string(found).unwrap_or_default() + "\n",
-            };
-            match &destination {
-                Some(destination) => destination.write(&text)?,
-                None if args.quiet && passed => {}
-                None => eprintln!("{}", text.trim_end()),
-            }
-            passed
-        }
-        Err(failure) => {
-            eprintln!("linkctl run: no certificate: {}", failure.message());
-            false
-        }
-    };
-    Ok(session.end(Outcome::Ended { status, passed }).await)
+    let judged = found.map_err(|failure| failure.message().to_owned());
+    Ok(Inside::Ended { status, judged, incomplete })
 }
 
-/// Sets the link and starts the run of the certificate.
+/// Writes the certificate. Gives whether it holds.
+fn report(
+    context: &Context,
+    args: &RunArgs,
+    destination: Option<&Destination>,
+    judged: Result<Certificate, String>,
+) -> Result<bool, Failure> {
+    let passed = judged.as_ref().is_ok_and(|found| found.verdict == Verdict::Pass);
+    let text = match (judged, context.output) {
+        (Ok(found), Output::Text) => certificate::text(&found),
+        (Ok(found), Output::Json) => serde_json::to_string(&found).unwrap_or_default() + "\n",
+        (Err(why), Output::Text) => format!("FAIL: there are no figures of the emulator: {why}\n"),
+        (Err(why), Output::Json) => {
+            let failed = serde_json::json!({"verdict": Verdict::Fail, "reason": why});
+            format!("{failed}\n")
+        }
+    };
+    match destination {
+        Some(destination) => destination.write(&text)?,
+        None if args.quiet && passed => {}
+        None => eprintln!("{}", text.trim_end()),
+    }
+    Ok(passed)
+}
+
+/// Sets the link.
 async fn prepare(
     context: &Context,
     args: &RunArgs,
@@ -237,8 +337,6 @@ async fn prepare(
         let request = set::request(patch)?;
         connection.call(|mut c| async move { c.patch_link(request).await }).await?;
     }
-    let request = pb::GetStatsRequest { mark: true };
-    connection.call(|mut c| async move { c.get_stats(request).await }).await?;
     Ok(connection)
 }
 
@@ -261,4 +359,26 @@ fn failed(failure: Failure, args: &RunArgs) -> Failure {
         "the link has {} for packets: --memory gives it more or less",
         format_size(session::memory(args))
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_that_of_command_unless_run_failed() {
+        let code = |status, passed, fault, incomplete| {
+            Outcome::Ended { status, passed, fault, incomplete }.code(true)
+        };
+        let gone = || Some(Fault::Emulator("killed".into()));
+        assert_eq!(code(0, true, None, false), 0);
+        assert_eq!(code(0, false, None, false), CHECK);
+        assert_eq!(code(7, false, None, true), 7);
+        assert_eq!(code(0, true, None, true), NOT_SET_UP);
+        assert_eq!(code(0, false, Some(Fault::Server(1)), false), NOT_SET_UP);
+        assert_eq!(code(7, true, Some(Fault::Server(1)), false), 7);
+        assert_eq!(code(7, false, gone(), false), NOT_SET_UP);
+        assert_eq!(code(0, false, gone(), false), NOT_SET_UP);
+        assert_eq!(Outcome::Interrupted(130).code(false), 130);
+    }
 }

@@ -107,6 +107,8 @@ const TESTS: &[Test] = tests! {
     Once Patient Programs tutorial::failed_start_is_rolled_back,
     Once RealTime Programs run::ordinary_user_pings_through_satellite_link,
     Once Patient Programs run::exit_status_is_that_of_command,
+    Once Patient Programs run::capture_has_fates_of_packets_in_flight_at_end,
+    Once Patient Programs run::killed_dataplane_fails_run_and_certificate,
     Once RealTime Programs run::nested_runs_add_their_delays,
     Once RealTime Programs run::killed_run_leaves_nothing,
     Both RealTime Programs run::certificates_of_simultaneous_runs_are_true,

@@ -22,8 +22,6 @@ use std::process::{Command, ExitCode};
 /// Names of this program in the process list: of this process, and of the first one inside.
 pub const ENTER: &str = "linkemu-enter";
 pub const INIT: &str = "linkemu-init";
-/// And of a capture, which is `linkctl capture` otherwise.
-pub const CAPTURE: &str = "linkemu-capture";
 
 /// Arguments: the [`Setup`] in JSON, and the command.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {

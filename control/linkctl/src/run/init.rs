@@ -8,8 +8,9 @@
 
 use super::address::Place;
 use super::enter::{INIT, keep, of_command, prepare};
-use super::message::{Order, Report, Setup};
+use super::message::{Order, Report, Server, Setup};
 use super::network;
+use super::ready::Ready;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -25,13 +26,17 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
 
 /// Lines of a program's log in a message.
 const LAST_LINES: usize = 5;
+/// Time between two looks at the server's sockets.
+const LOOK: Duration = Duration::from_millis(20);
 /// As of a shell.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -91,8 +96,14 @@ async fn serve(
     network::prepare_host(setup.inner_gid())?;
     reports.send(&Report::Entered).await;
     let mut programs = Programs::default();
-    let mut near = None;
+    let mut networks = None;
     let mut place = Place::default();
+    let mut look = tokio::time::interval(LOOK);
+    // A look takes milliseconds. Others wait for their turn in between.
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // Of the server, until it is ready.
+    let mut waiting: Option<Ready> = None;
+    let early = "there is no network yet";
     loop {
         tokio::select! {
             line = orders.next_line() => {
@@ -101,12 +112,18 @@ async fn serve(
                 match order {
                     Order::Begin(given) => {
                         place = given;
-                        near = Some(begin(setup, &place, &mut programs).await?);
+                        networks = Some(begin(setup, &place, &mut programs).await?);
                         reports.send(&Report::Begun).await;
                     }
+                    Order::Serve(server) => {
+                        // The sockets of this namespace are looked at until it is ready.
+                        switch(&networks.as_ref().ok_or(early)?.far)?;
+                        programs.server = Some(start_server(setup, &server, &place)?);
+                        waiting = Some(server.ready);
+                    }
                     Order::Start => {
-                        let near = near.as_ref().ok_or("there is no network yet")?;
-                        switch(near)?;
+                        waiting = None;
+                        switch(&networks.as_ref().ok_or(early)?.near)?;
                         match start(setup, &command, &place)? {
                             Ok(pid) => programs.command = Some(pid),
                             Err((status, why)) => {
@@ -123,6 +140,12 @@ async fn serve(
                             let _ = kill(pid, signal);
                         }
                     }
+                }
+            }
+            _ = look.tick(), if waiting.is_some() => {
+                if waiting.is_some_and(Ready::holds) {
+                    waiting = None;
+                    reports.send(&Report::Serves).await;
                 }
             }
             _ = ends.recv() => {
@@ -153,6 +176,7 @@ impl Programs {
             return Some(Report::Exited(status));
         }
         if pid == self.server {
+            self.server = None;
             return Some(Report::ServerEnded(status));
         }
         let names = [(self.dataplane, "linkd-dataplane"), (self.linkd, "linkd")];
@@ -202,8 +226,14 @@ fn switch(network: impl AsFd) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets up the hosts and starts all but the command. Returns the near host's network namespace.
-async fn begin(setup: &Setup, place: &Place, programs: &mut Programs) -> Result<File, String> {
+/// Network namespaces of the hosts.
+struct Networks {
+    far: File,
+    near: File,
+}
+
+/// Sets up the hosts and starts the programs of linkemu.
+async fn begin(setup: &Setup, place: &Place, programs: &mut Programs) -> Result<Networks, String> {
     let far = current()?;
     let near = another()?;
     network::prepare_host(setup.inner_gid())?;
@@ -218,12 +248,6 @@ async fn begin(setup: &Setup, place: &Place, programs: &mut Programs) -> Result<
     if setup.unprivileged {
         keep(&of_command())?;
     }
-    switch(&far)?;
-    if let Some(server) = &setup.server {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", server]).stdin(Stdio::null()).stdout(std::io::stderr());
-        programs.server = Some(spawn(&mut command, setup, place)?);
-    }
     switch(&emulator)?;
     let mut dataplane = Command::new(&setup.dataplane);
     dataplane.arg("--socket").arg(setup.dataplane_socket()).args(&setup.options);
@@ -237,7 +261,7 @@ async fn begin(setup: &Setup, place: &Place, programs: &mut Programs) -> Result<
     ]);
     linkd.arg("--dataplane").arg(setup.dataplane_socket());
     programs.linkd = Some(program(&mut linkd, setup, "linkd")?);
-    Ok(near)
+    Ok(Networks { far, near })
 }
 
 /// Starts a program of linkemu, with a log.
@@ -255,9 +279,11 @@ fn program(command: &mut Command, setup: &Setup, name: &str) -> Result<Pid, Stri
     Ok(Pid::from_raw(child.id().cast_signed()))
 }
 
-/// Starts a process of the user in a process group.
-fn spawn(command: &mut Command, setup: &Setup, place: &Place) -> Result<Pid, String> {
-    environment(command, setup, place).process_group(0);
+/// Starts the server in a process group.
+fn start_server(setup: &Setup, server: &Server, place: &Place) -> Result<Pid, String> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", &server.command]).stdin(Stdio::null()).stdout(std::io::stderr());
+    environment(&mut command, setup, place).process_group(0);
     let child = command.spawn().map_err(|e| format!("cannot start the server: {e}"))?;
     Ok(Pid::from_raw(child.id().cast_signed()))
 }

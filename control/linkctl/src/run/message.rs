@@ -3,6 +3,7 @@
 //! run's directory. The end of the connection is the end of the run.
 
 use super::address::Place;
+use super::ready::Ready;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -15,8 +16,6 @@ pub struct Setup {
     pub linkd: PathBuf,
     /// Options of the dataplane besides ports and socket.
     pub options: Vec<String>,
-    /// Shell command of the far host.
-    pub server: Option<String>,
     /// Whether a user namespace is needed: the caller may not make the others itself.
     pub unprivileged: bool,
     /// Whether the command is root in its user namespace.
@@ -53,11 +52,21 @@ pub fn socket(directory: &Path) -> PathBuf {
     directory.join("run.sock")
 }
 
+/// The server of the far host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Server {
+    /// For a shell.
+    pub command: String,
+    pub ready: Ready,
+}
+
 /// From outside to the init process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
     /// Set up the hosts and start the programs.
     Begin(Place),
+    /// Start the server, and report when it is ready.
+    Serve(Server),
     /// Start the command.
     Start,
     /// Send the command a signal.
@@ -71,11 +80,13 @@ pub enum Report {
     Entered,
     /// The programs have been started.
     Begun,
+    /// The server is ready.
+    Serves,
     /// The command has ended with this status, as a shell gives it.
     Exited(u8),
     /// The command could not be started, with this status.
     NotStarted(u8, String),
-    /// A program has ended by itself.
+    /// A program of linkemu has ended by itself: the link is gone.
     Ended(String),
     /// The server has ended by itself with this status.
     ServerEnded(u8),

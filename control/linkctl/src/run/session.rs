@@ -2,7 +2,7 @@
 //! The outside of a run: its directory, the processes inside, and what they report.
 
 use super::address::Place;
-use super::message::{Order, Report, Setup, socket};
+use super::message::{Order, Report, Server, Setup, socket};
 use super::signals::Signals;
 use super::{RunArgs, enter, network, programs};
 use crate::connection::Connection;
@@ -10,12 +10,14 @@ use crate::context::Context;
 use crate::failure::Failure;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getegid, geteuid};
 use procfs::{Current, Meminfo};
 use std::env;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -27,8 +29,10 @@ use tokio::process::Child;
 const DIRECTORY_BYTES: usize = 80;
 /// Longest time from the start of the programs until linkd answers.
 const START: Duration = Duration::from_secs(30);
-/// Longest time until a capture has written its file.
-const END: Duration = Duration::from_secs(10);
+/// Longest time for the command to end after the link is gone.
+const GRACE: Duration = Duration::from_secs(10);
+/// Status of a process that was killed.
+const KILLED: u8 = 128 + 9;
 /// Time between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(10);
 /// Time after which a slow start is reported.
@@ -43,17 +47,13 @@ const MEMORY: u64 = 2 << 30;
 /// Bytes that may be locked and are not used for frames.
 const SPARE_LOCKED: u64 = 64 << 10;
 
-/// The result of a run.
-#[derive(Clone, Copy, Debug)]
-pub enum Outcome {
-    Ended {
-        /// Of the command, as a shell gives it.
-        status: u8,
-        /// Of the certificate.
-        passed: bool,
-    },
-    /// A signal came before the command was started.
-    Interrupted(u8),
+/// What ended by itself and ought not to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A program of linkemu, and why: the link is gone.
+    Emulator(String),
+    /// The server, with this status.
+    Server(u8),
 }
 
 pub struct Session {
@@ -65,6 +65,8 @@ pub struct Session {
     signals: Signals,
     /// The link around this one.
     around: Option<Place>,
+    /// The worst one until now.
+    fault: Option<Fault>,
 }
 
 impl Session {
@@ -88,7 +90,6 @@ impl Session {
             dataplane,
             linkd,
             options,
-            server: args.serve.clone(),
             unprivileged: !may.unwrap_or(false),
             root: args.root,
             uid: geteuid().as_raw(),
@@ -114,7 +115,7 @@ impl Session {
         };
         let (reports, orders) = stream.into_split();
         let reports = BufReader::new(reports).lines();
-        let mut session = Self { setup, enter, orders, reports, signals, around };
+        let mut session = Self { setup, enter, orders, reports, signals, around, fault: None };
         match session.report().await? {
             Report::Entered => Ok(session),
             report => Err(session.unexpected(report).await),
@@ -157,17 +158,59 @@ impl Session {
             tokio::select! {
                 signal = self.signals.next() => return Ok(status(signal.number)),
                 report = next(&mut self.reports) => match report? {
-                    Report::ServerEnded(status) => server_ended(status),
+                    Report::ServerEnded(status) => self.server_ended(status),
                     report => return Err(self.unexpected(report).await),
                 },
             }
         }
     }
 
-    /// Starts the command, passes on signals, and gives its exit status.
+    /// Starts the server and waits until it is ready, up to `limit`. Returns an exit code after a signal.
+    pub async fn serve(&mut self, server: Server, limit: Duration) -> Result<Option<u8>, Failure> {
+        let ready = server.ready;
+        self.order(&Order::Serve(server)).await;
+        let mut late = pin!(tokio::time::sleep(limit));
+        let mut ended = false;
+        loop {
+            tokio::select! {
+                report = next(&mut self.reports) => match report? {
+                    Report::Serves => return Ok(None),
+                    // It may have left a process that serves.
+                    Report::ServerEnded(0) => ended = true,
+                    Report::ServerEnded(status) => {
+                        return Err(Failure::failed("failed_precondition", format!(
+                            "the server (--serve) ended with status {status} before it opened {ready}"
+                        )));
+                    }
+                    report => return Err(self.unexpected(report).await),
+                },
+                signal = self.signals.next() => return Ok(Some(status(signal.number))),
+                () = &mut late => {
+                    let limit = profile::format_duration(limit.as_nanos() as u64);
+                    let what = if ended { "ended with status 0 and left nothing that" } else { "has not" };
+                    return Err(Failure::failed(
+                        "deadline_exceeded",
+                        format!("the server (--serve) {what} opened {ready} within {limit}"),
+                    )
+                    .hint("--serve-ready tcp:PORT or udp:PORT names its port; with none the command starts at once")
+                    .hint("is it slow? give --serve-timeout a longer time"));
+                }
+            }
+        }
+    }
+
+    /// What ended by itself until now.
+    pub fn fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
+    }
+
+    /// Starts the command, passes on signals, and gives its exit status. Without the link, the command is
+    /// terminated.
     pub async fn command(&mut self) -> Result<u8, Failure> {
         self.order(&Order::Start).await;
+        let mut deadline = None;
         loop {
+            let late = async { tokio::time::sleep_until(deadline?).await.into() };
             tokio::select! {
                 signal = self.signals.next() => {
                     if !signal.by_terminal {
@@ -180,34 +223,32 @@ impl Session {
                         eprintln!("linkctl run: {why}");
                         return Ok(status);
                     }
-                    Report::ServerEnded(status) => server_ended(status),
-                    Report::Ended(why) => eprintln!("linkctl run: {why}"),
+                    Report::ServerEnded(status) => self.server_ended(status),
+                    Report::Ended(why) => {
+                        eprintln!("linkctl run: the link is gone, and the command with it: {why}");
+                        self.fault = Some(Fault::Emulator(why));
+                        self.order(&Order::Signal(Signal::SIGTERM as i32)).await;
+                        deadline = Some(tokio::time::Instant::now() + GRACE);
+                    }
                     report => return Err(self.unexpected(report).await),
                 },
+                Some(()) = late => return Ok(KILLED),
             }
         }
     }
 
     /// Ends all processes inside and waits until nothing is left.
-    pub async fn end(mut self, outcome: Outcome) -> Outcome {
+    pub async fn end(mut self) {
         // The end of the connection ends the first process inside, and that all others.
         drop((self.orders, self.reports));
         let _ = self.enter.wait().await;
-        outcome
     }
 
-    /// Captures packets in another process.
-    pub fn capture(&self, path: &Path) -> Result<Capture, Failure> {
-        let failed = |e: std::io::Error| Failure::failed("io", format!("cannot capture: {e}"));
-        let mut command = Command::new(env::current_exe().map_err(failed)?);
-        command.arg0(enter::CAPTURE).arg("--socket").arg(self.socket()).args([
-            "capture",
-            "--snaplen",
-            "10224B",
-            "-w",
-        ]);
-        command.arg(path).process_group(0).stdin(Stdio::null()).stdout(Stdio::null());
-        Ok(Capture(tokio::process::Command::from(command).spawn().map_err(failed)?))
+    fn server_ended(&mut self, status: u8) {
+        eprintln!("linkctl run: the server (--serve) has ended with status {status}");
+        if status != 0 {
+            self.fault.get_or_insert(Fault::Server(status));
+        }
     }
 
     async fn report(&mut self) -> Result<Report, Failure> {
@@ -226,27 +267,6 @@ impl Session {
             report => Failure::failed("internal", format!("unexpected report {report:?}")),
         }
     }
-}
-
-/// A running capture.
-pub struct Capture(Child);
-
-impl Capture {
-    /// Ends it, with a whole file.
-    pub async fn end(mut self) {
-        if let Some(pid) = self.0.id() {
-            let pid = Pid::from_raw(pid.cast_signed());
-            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
-        }
-        if tokio::time::timeout(END, self.0.wait()).await.is_err() {
-            eprintln!("linkctl run: the capture did not end in time: its file may be incomplete");
-            let _ = self.0.kill().await;
-        }
-    }
-}
-
-fn server_ended(status: u8) {
-    eprintln!("linkctl run: the server has ended with status {status}");
 }
 
 fn status(signal: i32) -> u8 {

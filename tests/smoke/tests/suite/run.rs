@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use nix::sys::signal::Signal;
+use pcap_file::pcapng::{Block, PcapNgReader};
 use smoke::binaries::Binaries;
 use smoke::cpus::Cpus;
 use smoke::ping::Pings;
@@ -119,6 +120,10 @@ pub fn exit_status_is_that_of_command(_: &Cpus) -> anyhow::Result<()> {
         (&["--", &not_executable], 126),
         (&["--profile", "no-such-profile", "--", "true"], 125),
         (&["--require-pass", "--", "true"], 4),
+        (&["--serve", "no-such-program", "--", "true"], 125),
+        (&["--serve", "true", "--serve-timeout", "100ms", "--", "true"], 125),
+        (&["--serve", "exit 3", "--serve-ready", "none", "--", "sleep", "0.3"], 125),
+        (&["--serve", "sleep 0.3; exec iperf3 -s", "--", "iperf3", "-c", FAR, "-n", "1"], 0),
     ];
     for (arguments, status) in cases {
         let outcome = user.run(arguments)?;
@@ -128,6 +133,54 @@ pub fn exit_status_is_that_of_command(_: &Cpus) -> anyhow::Result<()> {
     wait::until("the command", LIMIT, || Ok(command_runs("sleep").then_some(())))?;
     run.signal(Signal::SIGTERM);
     ensure!(run.finish(LIMIT)?.code() == 143, "SIGTERM");
+    user.wait_until_nothing_is_left()
+}
+
+pub fn capture_has_fates_of_packets_in_flight_at_end(_: &Cpus) -> anyhow::Result<()> {
+    let user = User::new()?;
+    let file = user.folder.path().join("run.pcapng");
+    let capture = file.display().to_string();
+    let link = ["--set", "rate 10Mbit/s", "--set", "delay 300ms", "--capture", &capture];
+    // It has no answer yet when it ends.
+    let ping = ["--", "ping", "-c", "1", "-W", "0.05", FAR];
+    let outcome = user.run(&[link.as_slice(), &ping].concat())?;
+    ensure!(outcome.code() == 1, "{outcome:?}");
+    let mut reader = PcapNgReader::new(fs::File::open(&file)?)?;
+    let (mut interfaces, mut echoes) = (Vec::new(), Vec::new());
+    while let Some(block) = reader.next_block() {
+        match block? {
+            Block::InterfaceDescription(interface) => {
+                interfaces.push(format!("{:?}", interface.options.first()));
+            }
+            // Of ICMP without options.
+            Block::EnhancedPacket(packet) if packet.data.get(23) == Some(&1) => {
+                echoes.push(interfaces[packet.interface_id as usize].clone());
+            }
+            _ => {}
+        }
+    }
+    for point in ["return-in", "return-out"] {
+        let seen = echoes.iter().filter(|at| at.contains(point)).count();
+        ensure!(seen == 1, "{seen} at {point}: {echoes:?}, {outcome:?}");
+    }
+    ensure!(outcome.stderr.contains("copies of packets in"), "{outcome:?}");
+    let again = user.run(&["--capture", &capture, "--", "touch", "ran"])?;
+    ensure!(again.code() == 125 && again.stderr.contains("is there already"), "{again:?}");
+    ensure!(!user.folder.path().join("ran").exists(), "the command ran: {again:?}");
+    user.wait_until_nothing_is_left()
+}
+
+pub fn killed_dataplane_fails_run_and_certificate(_: &Cpus) -> anyhow::Result<()> {
+    let user = User::new()?;
+    let kill = "for p in /proc/[0-9]*; do \
+        [ \"$(cat $p/comm)\" = linkd-dataplane ] && kill -9 ${p#/proc/}; done; sleep 60";
+    let file = user.folder.path().join("certificate");
+    let certificate = file.display().to_string();
+    let outcome = user.run(&["--certificate", &certificate, "--", "sh", "-c", kill])?;
+    ensure!(outcome.code() == 125, "{outcome:?}");
+    ensure!(outcome.stderr.contains("linkd-dataplane ended with status 137"), "{outcome:?}");
+    let text = fs::read_to_string(file)?;
+    ensure!(verdict(&text)? == "fail", "{text}");
     user.wait_until_nothing_is_left()
 }
 
