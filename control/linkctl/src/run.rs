@@ -6,6 +6,7 @@
 //! a socket ([`message`]). See docs/adr/0079-a-command-has-its-own-link.md.
 
 mod address;
+mod buffers;
 mod enter;
 mod init;
 mod message;
@@ -25,6 +26,7 @@ use crate::failure::{CHECK, Failure};
 use crate::scenario;
 use crate::set::{self, Patch};
 use ::certificate::{Certificate, Limits, Verdict};
+use buffers::{Buffers, Sizes};
 use clap::{Args, Parser};
 use clap_complete::engine::ArgValueCompleter;
 use mac_address::MacAddress;
@@ -103,6 +105,10 @@ pub struct RunArgs {
     /// Be root in the command, as far as its network is concerned
     #[arg(long)]
     root: bool,
+    /// Largest TCP buffers of both hosts: a size, keep (those of the machine), or link (twice its
+    /// bandwidth-delay product, and its queue)
+    #[arg(long, value_name = "SIZE", value_parser = Buffers::parse, default_value = "link")]
+    buffers: Buffers,
     /// Memory for packets in the link; it is taken as it is used
     ///
     /// Without it, 2 GiB, or three quarters of the available memory if that is less.
@@ -250,10 +256,17 @@ async fn within(
         return Ok(Inside::Interrupted(status));
     }
     let begun = Context { linkd: Place::at(&session.socket()), lease: None, ..context.clone() };
-    let connection = tokio::select! {
+    let (connection, link) = tokio::select! {
         ready = prepare(&begun, args, profile) => ready.map_err(|failure| failed(failure, args))?,
         ended = session.interrupted() => return Ok(Inside::Interrupted(ended?)),
     };
+    let current = Sizes::current();
+    if let Some(sizes) = Sizes::of(args.buffers, &link, current) {
+        if sizes != current && !args.quiet {
+            eprintln!("linkctl run: {}", sizes.text(args.buffers));
+        }
+        session.set_buffers(sizes).await;
+    }
     if let Some(command) = &args.serve {
         let server = Server { command: command.clone(), ready: args.serve_ready };
         let limit = Duration::from_nanos(args.serve_timeout);
@@ -318,12 +331,12 @@ fn report(
     Ok(passed)
 }
 
-/// Sets the link.
+/// Sets the link, and gives it.
 async fn prepare(
     context: &Context,
     args: &RunArgs,
     profile: pb::set_profile_request::Profile,
-) -> Result<Connection, Failure> {
+) -> Result<(Connection, pb::Profile), Failure> {
     let connection = session::connect(context).await?;
     let request = pb::SetClientsRequest { clients: Some(clients()), ..Default::default() };
     connection.call(|mut c| async move { c.set_clients(request).await }).await?;
@@ -337,7 +350,9 @@ async fn prepare(
         let request = set::request(patch)?;
         connection.call(|mut c| async move { c.patch_link(request).await }).await?;
     }
-    Ok(connection)
+    let request = pb::GetLinkRequest::default();
+    let link = connection.call(|mut c| async move { c.get_link(request).await }).await?;
+    Ok((connection, link.profile.unwrap_or_default()))
 }
 
 /// The command's host is one client, whatever its addresses.

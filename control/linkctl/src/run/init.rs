@@ -115,6 +115,15 @@ async fn serve(
                         networks = Some(begin(setup, &place, &mut programs).await?);
                         reports.send(&Report::Begun).await;
                     }
+                    Order::Buffers(sizes) => {
+                        let networks = networks.as_ref().ok_or(early)?;
+                        for network in [&networks.near, &networks.far] {
+                            setns(network, CloneFlags::CLONE_NEWNET).map_err(
+                                |e| format!("cannot enter a network namespace: {e}")
+                            )?;
+                            network::set_buffers(sizes)?;
+                        }
+                    }
                     Order::Serve(server) => {
                         // The sockets of this namespace are looked at until it is ready.
                         switch(&networks.as_ref().ok_or(early)?.far)?;

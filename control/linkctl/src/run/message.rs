@@ -3,6 +3,7 @@
 //! run's directory. The end of the connection is the end of the run.
 
 use super::address::Place;
+use super::buffers::Sizes;
 use super::ready::Ready;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -65,6 +66,8 @@ pub struct Server {
 pub enum Order {
     /// Set up the hosts and start the programs.
     Begin(Place),
+    /// Set the largest TCP buffers of both hosts.
+    Buffers(Sizes),
     /// Start the server, and report when it is ready.
     Serve(Server),
     /// Start the command.

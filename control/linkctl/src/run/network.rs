@@ -9,6 +9,7 @@
 //! All functions work in the network namespace of the calling thread.
 
 use super::address::{LINK_V4, LINK_V6, Place};
+use super::buffers::Sizes;
 use nix::net::if_::if_nametoindex;
 use rtnetlink::packet_route::link::{InfoData, InfoKind, InfoVeth, LinkMessage};
 use rtnetlink::packet_route::route::{RouteMessage, RouteType};
@@ -117,6 +118,24 @@ pub fn prepare_host(gid: u32) -> Result<()> {
     // `ping` without privileges; in a user namespace, only groups in it can be named.
     sysctl("ipv4/ping_group_range", "0 2147483647")
         .or_else(|_| sysctl("ipv4/ping_group_range", &format!("{gid} {gid}")))
+}
+
+/// Sets the largest TCP buffers of a host.
+pub fn set_buffers(sizes: Sizes) -> Result<()> {
+    for (key, most) in [("tcp_rmem", sizes.receive), ("tcp_wmem", sizes.send)] {
+        let key = format!("ipv4/{key}");
+        let text = fs::read_to_string(format!("/proc/sys/net/{key}"))
+            .map_err(|e| format!("cannot read net/{key}: {e}"))?;
+        let mut words: Vec<u64> = text.split_whitespace().flat_map(str::parse).collect();
+        let Some(largest) = words.get_mut(2) else {
+            return Err(format!("net/{key} has no three numbers: {text:?}"));
+        };
+        *largest = most;
+        // The least and the first size are no larger.
+        let words: Vec<_> = words.iter().map(|size| size.min(&most).to_string()).collect();
+        sysctl(&key, &words.join(" "))?;
+    }
+    Ok(())
 }
 
 /// Sets up the far host. With a link around this one, its interface `up` is there.

@@ -2,6 +2,7 @@
 //! The outside of a run: its directory, the processes inside, and what they report.
 
 use super::address::Place;
+use super::buffers::Sizes;
 use super::message::{Order, Report, Server, Setup, socket};
 use super::signals::Signals;
 use super::{RunArgs, enter, network, programs};
@@ -163,6 +164,12 @@ impl Session {
                 },
             }
         }
+    }
+
+    /// Sets the largest TCP buffers of both hosts.
+    pub async fn set_buffers(&mut self, sizes: Sizes) {
+        // A failure is reported to whoever waits next.
+        self.order(&Order::Buffers(sizes)).await;
     }
 
     /// Starts the server and waits until it is ready, up to `limit`. Returns an exit code after a signal.

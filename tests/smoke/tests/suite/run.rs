@@ -228,6 +228,22 @@ pub fn killed_run_leaves_nothing(_: &Cpus) -> anyhow::Result<()> {
     user.wait_until_nothing_is_left()
 }
 
+pub fn hosts_have_tcp_buffers_for_link(_: &Cpus) -> anyhow::Result<()> {
+    let user = User::new()?;
+    let show = "cat /proc/sys/net/ipv4/tcp_rmem /proc/sys/net/ipv4/tcp_wmem";
+    let server = format!("{show}; exec sleep 60");
+    let link = ["--profile", "viasat2", "--serve", &server, "--serve-ready", "none"];
+    let outcome = user.run(&[link.as_slice(), &["--", "sh", "-c", show]].concat())?;
+    ensure!(outcome.code() == 0, "{outcome:?}");
+    let of = |text: &str| text.lines().filter(|line| line.ends_with("\t58200000")).count();
+    // Of a machine with the usual limits.
+    ensure!(of(&outcome.stdout) == 2 && of(&outcome.stderr) == 2, "{outcome:?}");
+    let kept = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem")?;
+    let outcome = user.run(&["--buffers", "keep", "--", "cat", "/proc/sys/net/ipv4/tcp_rmem"])?;
+    ensure!(outcome.stdout == kept, "not {kept}: {outcome:?}");
+    user.wait_until_nothing_is_left()
+}
+
 /// A run that passes has lost no ping: the link has no losses.
 pub fn certificates_of_simultaneous_runs_are_true(_: &Cpus, form: Form) -> anyhow::Result<()> {
     let (runs, pings) = match form {
