@@ -9,6 +9,7 @@ mod address;
 mod buffers;
 mod enter;
 mod init;
+mod memory;
 mod message;
 mod network;
 mod programs;
@@ -111,7 +112,7 @@ pub struct RunArgs {
     buffers: Buffers,
     /// Memory for packets in the link; it is taken as it is used
     ///
-    /// Without it, 2 GiB, or three quarters of the available memory if that is less.
+    /// Without it, 2 GiB, or three quarters of what the machine or a control group leaves if that is less.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
     /// Find linkd-dataplane and linkd here; without it, beside linkctl and in PATH
@@ -256,8 +257,9 @@ async fn within(
         return Ok(Inside::Interrupted(status));
     }
     let begun = Context { linkd: Place::at(&session.socket()), lease: None, ..context.clone() };
+    let memory = session.memory();
     let (connection, link) = tokio::select! {
-        ready = prepare(&begun, args, profile) => ready.map_err(|failure| failed(failure, args))?,
+        ready = prepare(&begun, args, profile) => ready.map_err(|failure| failed(failure, memory))?,
         ended = session.interrupted() => return Ok(Inside::Interrupted(ended?)),
     };
     let current = Sizes::current();
@@ -366,13 +368,13 @@ fn clients() -> pb::Clients {
 }
 
 /// A link that does not fit gets the remedy of this command.
-fn failed(failure: Failure, args: &RunArgs) -> Failure {
+fn failed(failure: Failure, memory: u64) -> Failure {
     if !failure.is_outside_envelope() {
         return failure;
     }
     failure.without_hints().hint(format!(
         "the link has {} for packets: --memory gives it more or less",
-        format_size(session::memory(args))
+        format_size(memory)
     ))
 }
 

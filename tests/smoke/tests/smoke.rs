@@ -112,6 +112,7 @@ const TESTS: &[Test] = tests! {
     Once RealTime Programs run::nested_runs_add_their_delays,
     Once RealTime Programs run::killed_run_leaves_nothing,
     Once Patient Programs run::hosts_have_tcp_buffers_for_link,
+    Once Patient Programs run::command_sees_its_control_groups,
     Both RealTime Programs run::certificates_of_simultaneous_runs_are_true,
     Once RealTime Programs void::stopped_emulator_on_idle_machine_fails,
 };

@@ -22,7 +22,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -37,6 +37,10 @@ use tokio::time::MissedTickBehavior;
 const LAST_LINES: usize = 5;
 /// Time between two looks at the server's sockets.
 const LOOK: Duration = Duration::from_millis(20);
+/// Where control groups are mounted.
+const GROUPS: &str = "/sys/fs/cgroup";
+/// Of a process that was killed.
+const KILLED: u8 = 128 + Signal::SIGKILL as u8;
 /// As of a shell.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -192,8 +196,17 @@ impl Programs {
         let (_, name) = names.into_iter().find(|(program, _)| *program == pid)?;
         let log = fs::read_to_string(setup.log(name)).unwrap_or_default();
         let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-        let lines = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n  ");
-        Some(Report::Ended(format!("{name} ended with status {status}:\n  {lines}")))
+        let lines: String = lines[lines.len().saturating_sub(LAST_LINES)..]
+            .iter()
+            .map(|line| format!("\n  {line}"))
+            .collect();
+        let killed = match status {
+            KILLED => {
+                " (killed, perhaps for lack of memory: give less --memory, or raise the limit)"
+            }
+            _ => "",
+        };
+        Some(Report::Ended(format!("{name} ended with status {status}{killed}{lines}")))
     }
 }
 
@@ -230,8 +243,16 @@ fn switch(network: impl AsFd) -> Result<(), String> {
     setns(network, CloneFlags::CLONE_NEWNET)
         .map_err(|e| format!("cannot enter a network namespace: {e}"))?;
     unshare(CloneFlags::CLONE_NEWNS).map_err(|e| format!("cannot make a mount namespace: {e}"))?;
+    // It would hide control groups, where programs look for their limits.
+    let groups = File::open(GROUPS);
     // Not permitted where parts of /sys are hidden; then it shows other interfaces.
-    let _ = mount(Some("sysfs"), "/sys", Some("sysfs"), hidden(), None::<&str>);
+    let mounted = mount(Some("sysfs"), "/sys", Some("sysfs"), hidden(), None::<&str>);
+    if let (Ok(()), Ok(groups)) = (mounted, groups) {
+        let groups = format!("/proc/self/fd/{}", groups.as_raw_fd());
+        let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
+        // Without it, the limits that were found outside remain.
+        let _ = mount(Some(groups.as_str()), GROUPS, None::<&str>, bind, None::<&str>);
+    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 use super::address::Place;
 use super::buffers::Sizes;
+use super::memory::Memory;
 use super::message::{Order, Report, Server, Setup, socket};
 use super::signals::Signals;
 use super::{RunArgs, enter, network, programs};
@@ -13,7 +14,6 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getegid, geteuid};
-use procfs::{Current, Meminfo};
 use std::env;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -43,8 +43,6 @@ const MOST_FRAMES: u64 = 4096;
 const FEWEST_FRAMES: u64 = 64;
 /// Bytes that the driver locks for two ports, per frame.
 const LOCKED_PER_FRAME: u64 = 2 * 2 * 2048;
-/// Memory for packets: enough for the built-in profiles of satellites.
-const MEMORY: u64 = 2 << 30;
 /// Bytes that may be locked and are not used for frames.
 const SPARE_LOCKED: u64 = 64 << 10;
 
@@ -66,6 +64,8 @@ pub struct Session {
     signals: Signals,
     /// The link around this one.
     around: Option<Place>,
+    /// For packets, in bytes.
+    memory: u64,
     /// The worst one until now.
     fault: Option<Fault>,
 }
@@ -77,7 +77,11 @@ impl Session {
         let around = around()?;
         let dataplane = programs::find("linkd-dataplane", args.bin_dir.as_deref())?;
         let linkd = programs::find("linkd", args.bin_dir.as_deref())?;
-        let options = options(args)?;
+        let memory = Memory::find(args.memory)?;
+        for remark in &memory.remarks {
+            eprintln!("linkctl run: {remark}");
+        }
+        let options = options(memory.bytes)?;
         let directory = directory()?;
         let listener = UnixListener::bind(socket(directory.path())).map_err(|error| {
             Failure::failed(
@@ -116,7 +120,16 @@ impl Session {
         };
         let (reports, orders) = stream.into_split();
         let reports = BufReader::new(reports).lines();
-        let mut session = Self { setup, enter, orders, reports, signals, around, fault: None };
+        let mut session = Self {
+            setup,
+            enter,
+            orders,
+            reports,
+            signals,
+            around,
+            memory: memory.bytes,
+            fault: None,
+        };
         match session.report().await? {
             Report::Entered => Ok(session),
             report => Err(session.unexpected(report).await),
@@ -204,6 +217,11 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Memory for packets, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.memory
     }
 
     /// What ended by itself until now.
@@ -340,15 +358,8 @@ fn directory() -> Result<TempDir, Failure> {
         .hint("set XDG_RUNTIME_DIR or TMPDIR to a directory with a short path"))
 }
 
-/// Memory for packets, in bytes.
-pub fn memory(args: &RunArgs) -> u64 {
-    let available = Meminfo::current().ok().and_then(|memory| memory.mem_available);
-    let part = available.map_or(MEMORY, |bytes| bytes / 4 * 3);
-    args.memory.unwrap_or(MEMORY.min(part))
-}
-
 /// Options of the dataplane.
-fn options(args: &RunArgs) -> Result<Vec<String>, Failure> {
+fn options(memory: u64) -> Result<Vec<String>, Failure> {
     let frames = frames()?;
     let port = |name| format!("{name}=net_af_packet,iface={name},framecnt={frames},qdisc_bypass=1");
     let core = core()?;
@@ -362,7 +373,7 @@ fn options(args: &RunArgs) -> Result<Vec<String>, Failure> {
         "--core",
         &core.to_string(),
         "--memory",
-        &format!("{} B", memory(args)),
+        &format!("{memory} B"),
         // Ethernet with an MTU of 1500 bytes and a VLAN tag.
         "--max-frame",
         "1518",

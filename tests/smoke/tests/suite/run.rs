@@ -244,6 +244,15 @@ pub fn hosts_have_tcp_buffers_for_link(_: &Cpus) -> anyhow::Result<()> {
     user.wait_until_nothing_is_left()
 }
 
+pub fn command_sees_its_control_groups(_: &Cpus) -> anyhow::Result<()> {
+    let user = User::new()?;
+    let list = ["ls", "/sys/fs/cgroup"];
+    let outside = smoke::process::run(words(&list), LIMIT)?.success()?;
+    let outcome = user.run(&[["--"].as_slice(), &list].concat())?;
+    ensure!(outcome.stdout == outside, "not {outside}: {outcome:?}");
+    user.wait_until_nothing_is_left()
+}
+
 /// A run that passes has lost no ping: the link has no losses.
 pub fn certificates_of_simultaneous_runs_are_true(_: &Cpus, form: Form) -> anyhow::Result<()> {
     let (runs, pings) = match form {
