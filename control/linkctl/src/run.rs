@@ -16,6 +16,7 @@ mod programs;
 mod ready;
 mod session;
 mod signals;
+mod stale;
 mod tap;
 
 use crate::certificate;

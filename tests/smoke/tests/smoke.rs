@@ -111,6 +111,7 @@ const TESTS: &[Test] = tests! {
     Once Patient Programs run::killed_dataplane_fails_run_and_certificate,
     Once RealTime Programs run::nested_runs_add_their_delays,
     Once RealTime Programs run::killed_run_leaves_nothing,
+    Once Patient Programs run::killed_enter_process_leaves_nothing,
     Once Patient Programs run::hosts_have_tcp_buffers_for_link,
     Once Patient Programs run::command_sees_its_control_groups,
     Both RealTime Programs run::certificates_of_simultaneous_runs_are_true,

@@ -5,6 +5,7 @@
 //! It survives a SIGKILL of `linkctl run`. Single-threaded, as the kernel requires.
 
 use super::message::{Report, Setup};
+use super::stale;
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
@@ -30,6 +31,8 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok(setup) = serde_json::from_str::<Setup>(&text.to_string_lossy()) else {
         return ExitCode::FAILURE;
     };
+    // The other lock ends with `linkctl run`.
+    let _held = stale::hold(&setup.directory);
     let entered = enter(&setup, text, arguments);
     if let Err(message) = &entered {
         tell(&setup, message);

@@ -48,6 +48,17 @@ impl Setup {
     }
 }
 
+/// Names of all files in a run's directory.
+pub const FILES: [&str; 7] = [
+    "run.sock",
+    "linkd.sock",
+    "linkd.sock.lock",
+    "dataplane.sock",
+    "dataplane.sock.lock",
+    "linkd-dataplane.log",
+    "linkd.log",
+];
+
 /// The socket of these messages in a run's directory.
 pub fn socket(directory: &Path) -> PathBuf {
     directory.join("run.sock")

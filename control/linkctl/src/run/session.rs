@@ -6,7 +6,7 @@ use super::buffers::Sizes;
 use super::memory::Memory;
 use super::message::{Order, Report, Server, Setup, socket};
 use super::signals::Signals;
-use super::{RunArgs, enter, network, programs};
+use super::{RunArgs, enter, network, programs, stale};
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -68,6 +68,8 @@ pub struct Session {
     memory: u64,
     /// The worst one until now.
     fault: Option<Fault>,
+    /// Lock on the directory.
+    _held: Option<stale::Held>,
 }
 
 impl Session {
@@ -83,6 +85,8 @@ impl Session {
         }
         let options = options(memory.bytes)?;
         let directory = directory()?;
+        // A file system without locks has none. Then no run removes directories of others.
+        let held = stale::hold(directory.path()).ok();
         let listener = UnixListener::bind(socket(directory.path())).map_err(|error| {
             Failure::failed(
                 "io",
@@ -129,6 +133,7 @@ impl Session {
             around,
             memory: memory.bytes,
             fault: None,
+            _held: held,
         };
         match session.report().await? {
             Report::Entered => Ok(session),
@@ -267,6 +272,8 @@ impl Session {
         // The end of the connection ends the first process inside, and that all others.
         drop((self.orders, self.reports));
         let _ = self.enter.wait().await;
+        // It was killed if this is still there.
+        let _ = std::fs::remove_dir_all(&self.setup.directory);
     }
 
     fn server_ended(&mut self, status: u8) {
@@ -348,8 +355,11 @@ fn directory() -> Result<TempDir, Failure> {
         if !folder.is_absolute() || folder.as_os_str().len() > DIRECTORY_BYTES {
             continue;
         }
-        match tempfile::Builder::new().prefix("linkemu-").tempdir_in(&folder) {
-            Ok(directory) => return Ok(directory),
+        match tempfile::Builder::new().prefix(stale::PREFIX).tempdir_in(&folder) {
+            Ok(directory) => {
+                stale::remove(&folder);
+                return Ok(directory);
+            }
             Err(error) => last = Some(error),
         }
     }

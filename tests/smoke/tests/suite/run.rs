@@ -3,12 +3,13 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use smoke::binaries::Binaries;
 use smoke::cpus::Cpus;
@@ -186,10 +187,11 @@ pub fn killed_dataplane_fails_run_and_certificate(_: &Cpus) -> anyhow::Result<()
 
 /// Whether a process of the user has this name.
 fn command_runs(name: &str) -> bool {
-    let is = |path: &PathBuf| {
-        fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
-    };
-    processes().iter().any(is)
+    processes().iter().any(|path| has_name(path, name))
+}
+
+fn has_name(path: &Path, name: &str) -> bool {
+    fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
 }
 
 pub fn nested_runs_add_their_delays(_: &Cpus) -> anyhow::Result<()> {
@@ -225,6 +227,18 @@ pub fn killed_run_leaves_nothing(_: &Cpus) -> anyhow::Result<()> {
     wait::until("the command", LIMIT, || Ok(command_runs("sleep").then_some(())))?;
     ensure!(user.directories().len() == 1, "{:?}", user.directories());
     run.kill()?;
+    user.wait_until_nothing_is_left()
+}
+
+pub fn killed_enter_process_leaves_nothing(_: &Cpus) -> anyhow::Result<()> {
+    let user = User::new()?;
+    let run = Process::spawn(user.command(&["--", "sleep", "60"]))?;
+    wait::until("the command", LIMIT, || Ok(command_runs("sleep").then_some(())))?;
+    let enter = processes().into_iter().find(|path| has_name(path, "linkemu-enter"));
+    let pid = enter.as_deref().and_then(|path| path.file_name()?.to_str()?.parse().ok());
+    kill(Pid::from_raw(pid.context("no linkemu-enter")?), Signal::SIGKILL)?;
+    let outcome = run.finish(LIMIT)?;
+    ensure!(outcome.code() == 125, "{outcome:?}");
     user.wait_until_nothing_is_left()
 }
 
