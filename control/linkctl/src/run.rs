@@ -358,11 +358,13 @@ async fn prepare(
     Ok((connection, link.profile.unwrap_or_default()))
 }
 
-/// The command's host is one client, whatever its addresses.
+/// The command's host is one client, whatever its addresses. So is what the far host sends to groups.
 fn clients() -> pb::Clients {
+    let from = |prefix: &str| pb::Match { remote_prefix: prefix.into(), ..Default::default() };
     let client = pb::Client {
         name: "command".into(),
         macs: vec![MacAddress::new(network::NEAR_MAC).to_string()],
+        matches: vec![from("0.0.0.0/0"), from("::/0")],
         ..Default::default()
     };
     pb::Clients { clients: vec![client], ..Default::default() }

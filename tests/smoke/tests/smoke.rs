@@ -113,6 +113,7 @@ const TESTS: &[Test] = tests! {
     Once RealTime Programs run::killed_run_leaves_nothing,
     Once Patient Programs run::killed_enter_process_leaves_nothing,
     Once Patient Programs run::hosts_have_tcp_buffers_for_link,
+    Once Patient Programs run::multicast_from_far_host_is_of_command,
     Once Patient Programs run::command_sees_its_control_groups,
     Both RealTime Programs run::certificates_of_simultaneous_runs_are_true,
     Once RealTime Programs void::stopped_emulator_on_idle_machine_fails,

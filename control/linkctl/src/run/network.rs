@@ -26,6 +26,7 @@ const FAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// Link-local addresses between a far host and the link around it.
 const UP: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 const DOWN: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+const MULTICAST_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 0);
 const EEXIST: i32 = -nix::libc::EEXIST;
 
 type Result<T> = std::result::Result<T, String>;
@@ -142,6 +143,9 @@ pub fn set_buffers(sizes: Sizes) -> Result<()> {
 pub async fn far(place: &Place) -> Result<()> {
     let network = host(place.far()).await?;
     let eth0 = network.up("eth0").await?;
+    // It has no default route by which multicast would find the link. For IPv6 the kernel makes one.
+    let route = v4_route(MULTICAST_V4, 4, eth0).build();
+    network.route(route, "for multicast").await?;
     let ((v4, short), (v6, long)) = place.all();
     let (near4, near6) = place.near();
     if short < LINK_V4 {

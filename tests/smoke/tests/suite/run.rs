@@ -258,6 +258,21 @@ pub fn hosts_have_tcp_buffers_for_link(_: &Cpus) -> anyhow::Result<()> {
     user.wait_until_nothing_is_left()
 }
 
+pub fn multicast_from_far_host_is_of_command(_: &Cpus) -> anyhow::Result<()> {
+    let user = User::new()?;
+    let server = ["--serve", "exec ping -n -i 0.2 239.1.2.3", "--serve-ready", "none"];
+    let stats = format!("sleep 0.5; {} -o json stats", user.linkctl());
+    let outcome = user.run(&[server.as_slice(), &["--", "sh", "-c", &stats]].concat())?;
+    let stats: serde_json::Value = serde_json::from_str(outcome.stdout.trim())?;
+    let received = |name: &str| {
+        let client = stats["clients"].as_array()?.iter().find(|client| client["client"] == name)?;
+        client["forward"]["received"]["packets"].as_u64()
+    };
+    ensure!(received("command") > Some(0), "{outcome:?}");
+    ensure!(received("default") == Some(0), "{outcome:?}");
+    user.wait_until_nothing_is_left()
+}
+
 pub fn command_sees_its_control_groups(_: &Cpus) -> anyhow::Result<()> {
     let user = User::new()?;
     let list = ["ls", "/sys/fs/cgroup"];
