@@ -12,6 +12,7 @@ mod init;
 mod memory;
 mod message;
 mod network;
+mod output;
 mod programs;
 mod ready;
 mod session;

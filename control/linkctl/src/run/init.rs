@@ -23,6 +23,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -313,6 +314,12 @@ fn program(command: &mut Command, setup: &Setup, name: &str) -> Result<Pid, Stri
 fn start_server(setup: &Setup, server: &Server, place: &Place) -> Result<Pid, String> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", &server.command]).stdin(Stdio::null()).stdout(std::io::stderr());
+    if let Some(path) = &setup.server_output {
+        let failed = |e| format!("cannot open {}: {e}", path.display());
+        let terminal = File::options().write(true).custom_flags(libc::O_NOCTTY).open(path);
+        let terminal = terminal.map_err(failed)?;
+        command.stdout(terminal.try_clone().map_err(failed)?).stderr(terminal);
+    }
     environment(&mut command, setup, place).process_group(0);
     let child = command.spawn().map_err(|e| format!("cannot start the server: {e}"))?;
     Ok(Pid::from_raw(child.id().cast_signed()))

@@ -17,6 +17,8 @@ pub struct Setup {
     pub linkd: PathBuf,
     /// Options of the dataplane besides ports and socket.
     pub options: Vec<String>,
+    /// Terminal that the server writes to; without it, standard error.
+    pub server_output: Option<PathBuf>,
     /// Whether a user namespace is needed: the caller may not make the others itself.
     pub unprivileged: bool,
     /// Whether the command is root in its user namespace.

@@ -5,6 +5,7 @@ use super::address::Place;
 use super::buffers::Sizes;
 use super::memory::Memory;
 use super::message::{Order, Report, Server, Setup, socket};
+use super::output::ServerOutput;
 use super::signals::Signals;
 use super::{RunArgs, enter, network, programs, stale};
 use crate::connection::Connection;
@@ -66,6 +67,8 @@ pub struct Session {
     around: Option<Place>,
     /// For packets, in bytes.
     memory: u64,
+    /// Of the server.
+    output: Option<ServerOutput>,
     /// The worst one until now.
     fault: Option<Fault>,
     /// Lock on the directory.
@@ -94,11 +97,19 @@ impl Session {
             )
         })?;
         let may = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_ADMIN);
+        let output = match &args.serve {
+            Some(_) => ServerOutput::open().map_err(|error| {
+                eprintln!("linkctl run: the lines of the server have no label: {error}");
+            }),
+            None => Err(()),
+        };
+        let (server_output, output) = output.ok().unzip();
         let setup = Setup {
             directory: directory.path().to_owned(),
             dataplane,
             linkd,
             options,
+            server_output,
             unprivileged: !may.unwrap_or(false),
             root: args.root,
             uid: geteuid().as_raw(),
@@ -132,6 +143,7 @@ impl Session {
             signals,
             around,
             memory: memory.bytes,
+            output,
             fault: None,
             _held: held,
         };
@@ -274,6 +286,9 @@ impl Session {
         let _ = self.enter.wait().await;
         // It was killed if this is still there.
         let _ = std::fs::remove_dir_all(&self.setup.directory);
+        if let Some(output) = self.output {
+            output.end().await;
+        }
     }
 
     fn server_ended(&mut self, status: u8) {

@@ -250,8 +250,9 @@ pub fn hosts_have_tcp_buffers_for_link(_: &Cpus) -> anyhow::Result<()> {
     let outcome = user.run(&[link.as_slice(), &["--", "sh", "-c", show]].concat())?;
     ensure!(outcome.code() == 0, "{outcome:?}");
     let of = |text: &str| text.lines().filter(|line| line.ends_with("\t58200000")).count();
-    // Of a machine with the usual limits.
+    // Of a machine with the usual limits. The lines of the server have a label.
     ensure!(of(&outcome.stdout) == 2 && of(&outcome.stderr) == 2, "{outcome:?}");
+    ensure!(outcome.stderr.contains("server: 4096\t"), "{outcome:?}");
     let kept = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem")?;
     let outcome = user.run(&["--buffers", "keep", "--", "cat", "/proc/sys/net/ipv4/tcp_rmem"])?;
     ensure!(outcome.stdout == kept, "not {kept}: {outcome:?}");
