@@ -49,6 +49,24 @@ def test_no_link():
     assert inner.box.lease_holder() is None
 
 
+def test_without_seed_follows_no_other_test(inner: Inner) -> None:
+    result = inner.run("""
+@pytest.mark.linkemu_link(profile="viasat2", seed=7, certificate=False)
+def test_one(linkemu_link):
+    assert linkemu_link.box.link().seed == 7
+    linkemu_link.set_profile("viasat2", seed=8)
+
+@pytest.mark.linkemu_link(profile="viasat2", certificate=False)
+def test_two(linkemu_link):
+    assert linkemu_link.box.link().seed == 1
+
+@pytest.mark.linkemu_link(profile="viasat2", seed=0, certificate=False)
+def test_three(linkemu_link):
+    assert linkemu_link.box.link().seed == 0
+""")
+    result.assert_outcomes(passed=3)
+
+
 def test_certificate_and_capture_are_beside_report(inner: Inner) -> None:
     result = inner.run(
         """

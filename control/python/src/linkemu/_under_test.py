@@ -14,6 +14,9 @@ from linkemu._fields import Fields
 from linkemu._sync import Box, Capture, Lease, Run
 from linkemu.model import Certificate, Change
 
+SEED = 1
+"""Seed of a test that names none, as of a box that has just started."""
+
 
 @dataclasses.dataclass(frozen=True)
 class LinkMark:
@@ -24,7 +27,7 @@ class LinkMark:
     link returns.
     """
     seed: int | None = None
-    """Seed of the link's random processes; the same seed gives the same losses."""
+    """Seed of the link's random processes; the same seed gives the same losses. None: `SEED`."""
     forward: Fields | None = None
     return_: Fields | None = None
     both: Fields | None = None

@@ -53,6 +53,7 @@ from linkemu._marks import (
 from linkemu._quantity import option_seconds, option_size
 from linkemu._sync import Box, Lease, Run
 from linkemu._terms import reached_end
+from linkemu._under_test import SEED
 from linkemu._under_test import LinkMark as LinkMark
 from linkemu._under_test import LinkUnderTest as LinkUnderTest
 from linkemu._wire import Place, Tls
@@ -327,8 +328,10 @@ def link(linkemu_link: LinkUnderTest) -> LinkUnderTest:
 
 def _set_profile(lease: Lease, mark: LinkMark, home: str) -> Change:
     profile = mark.profile or home
+    # linkd would keep the seed of the test before.
+    seed = SEED if mark.seed is None else mark.seed
     try:
-        return lease.set_profile(profile, seed=mark.seed, lossy=mark.lossy)
+        return lease.set_profile(profile, seed=seed, lossy=mark.lossy)
     except OSError as error:
         raise ValueError(
             f"cannot read {profile}: {error.strerror}; a relative path starts at {Path.cwd()}, so "
