@@ -37,6 +37,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    endpoint::files::ensure()?;
     let path = arguments.group.as_deref().unwrap_or(Path::new(""));
     let file = GroupFile::read(path)?;
     for it in &file.boxes {

@@ -202,6 +202,9 @@ pub async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
 }
 
 async fn attempt(context: &Context, args: &RunArgs) -> Result<Outcome, Failure> {
+    // The programs of the link inherit it.
+    let files = endpoint::files::ensure();
+    files.map_err(|error| Failure::failed("resource_exhausted", error.to_string()))?;
     // What can be refused before anything starts.
     let destination = match &args.certificate {
         Some(path) => Some(Destination::new("--certificate", path, &[])?),

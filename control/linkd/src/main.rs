@@ -175,7 +175,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let result = match &args.manual {
         Some(folder) => write_manual(folder),
-        None => run(args),
+        None => endpoint::files::ensure().map_err(Into::into).and_then(|()| run(args)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -83,6 +83,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    endpoint::files::ensure()?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     // Taken first, so that a second switch is refused before it touches a port. Nobody is accepted before

@@ -82,6 +82,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     // Before any thread is spawned: they inherit it.
     let nice = priority::choose(arguments.nice);
     priority::set(nice).log(nice);
+    endpoint::files::ensure()?;
     let calibration = Calibration::begin();
     let Choices { pairs, cores, .. } = choices;
     // First, so that a second dataplane is refused before it touches a port.

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Unique key of a device → port that uses it.
@@ -37,8 +38,9 @@ impl Drop for EalInner {
     }
 }
 
-/// Removes the directory that EAL creates for files shared between processes. With the options used
-/// here it stays empty, and EAL never removes it.
+/// Removes the directory that EAL creates for files shared between processes, and its parent (`/tmp/dpdk`, or
+/// `dpdk` in a runtime directory) unless another process has one there. With the options used here they stay
+/// empty, and EAL never removes them.
 pub(crate) fn remove_runtime_folder() {
     // SAFETY: returns a pointer to a static buffer, which only `rte_eal_init` writes.
     let path = unsafe { dpdk_sys::rte_eal_get_runtime_dir() };
@@ -47,8 +49,10 @@ pub(crate) fn remove_runtime_folder() {
     }
     // SAFETY: not null, and a zero-terminated string for the life of the process.
     let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
-    if !path.is_empty() {
-        // It may be non-empty or missing.
-        let _ = std::fs::remove_dir(path);
+    let path = Path::new(&path);
+    // They may be non-empty or missing.
+    let _ = std::fs::remove_dir(path);
+    if let Some(parent) = path.parent().filter(|parent| parent.ends_with("dpdk")) {
+        let _ = std::fs::remove_dir(parent);
     }
 }

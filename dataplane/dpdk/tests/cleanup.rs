@@ -25,6 +25,9 @@ fn cleanup_waits_for_the_last_holder_and_leaves_no_files() {
             .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
             .collect();
         assert!(left.is_empty(), "{left:?}");
+        // One of another process has something in it.
+        let is_empty = fs::read_dir(&root).is_ok_and(|mut entries| entries.next().is_none());
+        assert!(!is_empty, "{} is left", root.display());
     }
     let again = Eal::init(&EalOptions::new(Memory::NoHuge { megabytes: 64 }));
     assert!(matches!(again, Err(Error::AlreadyInitialised)));

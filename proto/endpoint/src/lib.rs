@@ -6,6 +6,7 @@
 //! stale and may be removed.
 
 pub mod errors;
+pub mod files;
 pub mod log;
 pub mod session;
 pub mod supervisor;
