@@ -39,8 +39,8 @@ const KILLED: u8 = 128 + 9;
 const RETRY: Duration = Duration::from_millis(10);
 /// Time after which a slow start is reported.
 const SLOW: Duration = Duration::from_secs(5);
-/// Frames that the driver has room for, in each direction of a port.
-const MOST_FRAMES: u64 = 4096;
+/// Frames that the driver has room for, in each direction of a port: the dataplane's default.
+const MOST_FRAMES: u64 = 8192;
 const FEWEST_FRAMES: u64 = 64;
 /// Bytes that the driver locks for two ports, per frame.
 const LOCKED_PER_FRAME: u64 = 2 * 2 * 2048;

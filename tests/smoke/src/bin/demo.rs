@@ -110,7 +110,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<Vec<String>> {
     let cpus = Cpus::available();
     cpus.keep_to_hosts();
     let step = Step::begin("two hosts, the dataplane and linkd", Duration::from_secs(4));
-    let options = Options { seed: arguments.seed, ..Options::default() };
+    // An adaptive worker leaves its core to others when it is idle, and goes before them when it is not.
+    let options = Options { seed: arguments.seed, adaptive: true, ..Options::default() };
     let mut bed = Testbed::new(options, &cpus)?;
     step.end("they run, in network namespaces of their own");
     demonstrate(arguments, &mut bed).map_err(|error| anyhow!("{error:#}\n{}", bed.report()))
