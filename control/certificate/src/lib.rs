@@ -5,45 +5,23 @@
 //! limit; the verdict is that all of them hold. Pure: from a snapshot of the statistics and
 //! limits, nothing else. Times are in nanoseconds, sizes in bytes.
 
+mod limits;
+mod remedy;
+
+pub use limits::Limits;
+
+use limits::Chosen;
 use serde::Serialize;
 use std::fmt;
 use view::{Conservation, Lateness, Memory, PortLoss, Snapshot, Span, Worker, size, time};
-
-/// Limits of the criteria.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// Least packets sent: a run without packets shows nothing.
-    pub packets: u64,
-    /// Packets lost through the emulator's own fault, at most.
-    pub emulator_drops: u64,
-    /// The 99th percentile of lateness, at most; of several workers the worst.
-    pub lateness_p99_ns: u64,
-    /// The longest stall of a worker, at most.
-    pub stall_ns: u64,
-    /// Percent of a worker's packet store that were in use, at most.
-    pub memory_percent: u8,
-    /// Changes of the configuration, at most; none: any number.
-    pub changes: Option<u64>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            packets: 1,
-            emulator_drops: 0,
-            lateness_p99_ns: 1_000_000,
-            stall_ns: 10_000_000,
-            // Memory is allocated in segments: above this limit it was practically full.
-            memory_percent: 99,
-            changes: None,
-        }
-    }
-}
 
 /// There is no run to be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the dataplane does not say since when its figures are: it is an older one")]
 pub struct NoSpan;
+
+/// The criterion of a run without packets.
+const PACKETS: &str = "packets";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -112,6 +90,8 @@ pub struct Criterion {
     /// Unit of value and limit.
     pub unit: Unit,
     pub holds: bool,
+    /// Reason for the limit.
+    pub reason: String,
     /// Ports of the switch at whose egress packets were lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PortLoss>,
@@ -147,6 +127,8 @@ impl fmt::Display for Criterion {
 #[derive(Clone, Debug, Serialize)]
 pub struct Certificate {
     pub verdict: Verdict,
+    /// The verdict as a sentence.
+    pub summary: &'static str,
     /// Start of the run, and counters since.
     pub span: Span,
     /// The end of the run, on the dataplane's clock.
@@ -167,6 +149,8 @@ pub struct Certificate {
     pub workers: Vec<Worker>,
     pub conservation: Conservation,
     pub remarks: Vec<String>,
+    /// What to change before the run is repeated; none if it passes.
+    pub remedies: Vec<String>,
 }
 
 impl Certificate {
@@ -177,14 +161,17 @@ impl Certificate {
     pub fn new(snapshot: &Snapshot, limits: &Limits) -> Result<Self, NoSpan> {
         let span = snapshot.span.clone().ok_or(NoSpan)?;
         let changes = snapshot.generation.saturating_sub(span.generation);
-        let criteria = criteria(snapshot, &span, changes, limits);
+        let chosen = Chosen::new(limits, span.tolerance.as_ref());
+        let criteria = criteria(snapshot, &span, changes, &chosen);
         let verdict = if criteria.iter().all(|c| c.holds) { Verdict::Pass } else { Verdict::Fail };
         Ok(Self {
             verdict,
+            summary: summary(&criteria),
             until_ns: snapshot.time_ns,
             until_utc: snapshot.utc.clone(),
             generation: snapshot.generation,
             changes,
+            remedies: remedy::all(&criteria, &span, snapshot.time_ns),
             criteria,
             lateness_ns: snapshot.lateness_ns,
             stall_max_ns: snapshot.stall_max_ns,
@@ -202,7 +189,22 @@ impl Certificate {
     }
 }
 
-fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Limits) -> Vec<Criterion> {
+/// "the emulator was not the bottleneck".
+fn summary(criteria: &[Criterion]) -> &'static str {
+    let mut failed = criteria.iter().filter(|c| !c.holds);
+    match (failed.next(), failed.next()) {
+        (None, _) => "the emulator was not the bottleneck",
+        (Some(only), None) if only.name == PACKETS && only.value == 0 => {
+            "no packets were sent over the link, so that there is nothing to judge"
+        }
+        (Some(only), None) if only.name == PACKETS => {
+            "too few packets were sent over the link for a verdict"
+        }
+        _ => "the emulator may have been the bottleneck",
+    }
+}
+
+fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Chosen) -> Vec<Criterion> {
     let drops = [span.overload, span.missed, span.transmit_dropped, span.unconfirmed];
     let drops = drops.into_iter().fold(0, u64::saturating_add);
     let pipes = snapshot.clients.iter().flat_map(|client| [&client.forward, &client.r#return]);
@@ -211,10 +213,11 @@ fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Limits) -> 
     let percent = u128::from(limits.memory_percent);
     let room = u64::try_from(u128::from(memory.capacity_bytes) * percent / 100).unwrap_or(u64::MAX);
     let mut criteria = vec![
-        at_least("packets", span.sent.packets, limits.packets, Unit::Packets),
+        at_least(PACKETS, span.sent.packets, limits.packets, Unit::Packets),
         at_most("emulator_drops", drops, limits.emulator_drops, Unit::Packets),
         at_most("lateness_p99", snapshot.lateness_ns.p99, limits.lateness_p99_ns, Unit::Ns),
         at_most("stall", snapshot.stall_max_ns, limits.stall_ns, Unit::Ns),
+        at_most("lateness_max", snapshot.lateness_ns.max, limits.stall_ns, Unit::Ns),
         at_most("memory", memory.used_max_bytes, room, Unit::Bytes),
         at_most("conservation", off, 0, Unit::Pipes),
         at_most("port_faults", span.port_faults, 0, Unit::Faults),
@@ -244,6 +247,9 @@ fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Limits) -> 
         criteria.push(at_most("boxes", gaps, 0, Unit::Faults));
     }
     criteria.extend(limits.changes.map(|most| at_most("changes", changes, most, Unit::Changes)));
+    for criterion in &mut criteria {
+        criterion.reason = limits.reason(criterion.name).to_owned();
+    }
     criteria
 }
 
@@ -283,13 +289,13 @@ fn remarks(span: &Span) -> Vec<String> {
 }
 
 fn at_most(name: &'static str, value: u64, limit: u64, unit: Unit) -> Criterion {
-    let (bound, holds, places) = (Bound::AtMost, value <= limit, Vec::new());
-    Criterion { name, value, bound, limit, unit, holds, places }
+    let (bound, holds) = (Bound::AtMost, value <= limit);
+    Criterion { name, value, bound, limit, unit, holds, reason: String::new(), places: Vec::new() }
 }
 
 fn at_least(name: &'static str, value: u64, limit: u64, unit: Unit) -> Criterion {
-    let (bound, holds, places) = (Bound::AtLeast, value >= limit, Vec::new());
-    Criterion { name, value, bound, limit, unit, holds, places }
+    let (bound, holds) = (Bound::AtLeast, value >= limit);
+    Criterion { name, value, bound, limit, unit, holds, reason: String::new(), places: Vec::new() }
 }
 
 #[cfg(test)]

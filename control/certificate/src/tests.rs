@@ -21,7 +21,7 @@ fn sound() -> pb::Stats {
         lateness: Some(pb::Lateness {
             count: 1,
             p99_ns: 1_000_000,
-            max_ns: 1 << 40,
+            max_ns: 10_000_000,
             ..Default::default()
         }),
         memory: Some(pb::Memory { capacity_bytes: 2_000, used_bytes: 0, used_max_bytes: 1_000 }),
@@ -68,6 +68,7 @@ fn run_at_its_limits_passes() {
         "emulator_drops",
         "lateness_p99",
         "stall",
+        "lateness_max",
         "memory",
         "conservation",
         "port_faults",
@@ -104,6 +105,8 @@ fn criterion_beyond_its_limit_fails_alone() {
     let late = failing(|stats, _| stats.lateness.as_mut().unwrap().p99_ns += 1);
     assert_eq!(late, [("lateness_p99", 1_000_001, 1_000_000)]);
     assert_eq!(failing(|stats, _| stats.stall_max_ns += 1), [("stall", 10_000_001, 10_000_000)]);
+    let one = failing(|stats, _| stats.lateness.as_mut().unwrap().max_ns += 1);
+    assert_eq!(one, [("lateness_max", 10_000_001, 10_000_000)]);
     let full = failing(|stats, _| stats.workers[1].memory.as_mut().unwrap().used_max_bytes += 1);
     assert_eq!(full, [("memory", 991, 990)]);
     let off = failing(|stats, _| {
@@ -150,8 +153,8 @@ fn changed_limits_change_the_verdict() {
     assert_eq!(verdict(loose), Verdict::Pass);
     assert_eq!(verdict(Limits { emulator_drops: 4, ..loose }), Verdict::Fail);
     assert_eq!(verdict(Limits { packets: 2, ..loose }), Verdict::Fail);
-    assert_eq!(verdict(Limits { lateness_p99_ns: 999_999, ..loose }), Verdict::Fail);
-    assert_eq!(verdict(Limits { stall_ns: 9_999_999, ..loose }), Verdict::Fail);
+    assert_eq!(verdict(Limits { lateness_p99_ns: Some(999_999), ..loose }), Verdict::Fail);
+    assert_eq!(verdict(Limits { stall_ns: Some(9_999_999), ..loose }), Verdict::Fail);
     assert_eq!(verdict(Limits { memory_percent: 98, ..loose }), Verdict::Fail);
     assert_eq!(verdict(Limits { changes: Some(3), ..loose }), Verdict::Pass);
     assert_eq!(verdict(Limits { changes: Some(2), ..loose }), Verdict::Fail);
@@ -222,4 +225,127 @@ fn box_that_did_not_answer_fails_the_run_and_is_named() {
     stats.span.as_mut().unwrap().boxes = gaps(&["b2", "b3"]);
     let remarks = judged(stats, &Limits::default()).remarks;
     assert!(remarks[0].starts_with("box b2 ") && remarks[1].starts_with("box b3 "), "{remarks:?}");
+}
+
+/// The run over a link of a built-in profile, in which a packet was late by this at p99 and the worker
+/// stalled for that.
+fn over(link: &str, p99_ns: u64, stall_ns: u64) -> pb::Stats {
+    let catalog = profile::Catalog::built_in();
+    let mut stats = sound();
+    let tolerance = profile::tolerance(catalog.get(link).unwrap().as_proto());
+    stats.span.as_mut().unwrap().tolerance = Some(tolerance);
+    stats.lateness = Some(pb::Lateness { p99_ns, max_ns: stall_ns, ..Default::default() });
+    stats.stall_max_ns = stall_ns;
+    stats
+}
+
+fn failed_names(certificate: &Certificate) -> Vec<&'static str> {
+    certificate.failed().map(|c| c.name).collect()
+}
+
+#[test]
+fn lateness_is_limited_by_the_link() {
+    const MS: u64 = 1_000_000;
+    let usual = Limits::default();
+    let certificate = judged(over("viasat2", 5 * MS, 30 * MS), &usual);
+    assert_eq!(certificate.verdict, Verdict::Pass, "{certificate:?}");
+    let late = certificate.criteria.iter().find(|c| c.name == "lateness_p99").unwrap();
+    assert_eq!(late.reason, "viasat2: 1 % of its round trip of 575 ms");
+    // The same lateness on a link that is short and constant, and by strict limits on any link.
+    let all = ["lateness_p99", "stall", "lateness_max"];
+    assert_eq!(failed_names(&judged(over("transparent", 5 * MS, 30 * MS), &usual)), all);
+    let strict = Limits { strict: true, ..usual };
+    let certificate = judged(over("viasat2", 5 * MS, 30 * MS), &strict);
+    assert_eq!(failed_names(&certificate), all);
+    assert_eq!(certificate.failed().next().unwrap().reason, "the strict limit, as requested");
+    // A limit that is given holds for strict runs too.
+    let given = Limits { lateness_p99_ns: Some(5 * MS), stall_ns: Some(30 * MS), ..strict };
+    let certificate = judged(over("transparent", 5 * MS, 30 * MS), &given);
+    assert_eq!(
+        (certificate.verdict, &*certificate.criteria[2].reason),
+        (Verdict::Pass, "as requested")
+    );
+}
+
+#[test]
+fn stopped_dataplane_fails_on_every_built_in_link() {
+    for entry in profile::Catalog::built_in().iter() {
+        let name = entry.profile.name();
+        // Few packets were in flight: not even one of a hundred was late.
+        let mut stats = over(name, 1_000, 300_000_000);
+        stats.lateness.as_mut().unwrap().max_ns = 1_000;
+        assert_eq!(failed_names(&judged(stats, &Limits::default())), ["stall"], "{name}");
+    }
+}
+
+#[test]
+fn every_criterion_has_a_reason() {
+    let mut stats = sound();
+    let span = stats.span.as_mut().unwrap();
+    span.switch = Some(pb::SwitchSpan { is_whole: true, ..Default::default() });
+    span.boxes = Some(pb::BoxSpan::default());
+    let certificate = judged(stats, &Limits { changes: Some(9), ..Limits::default() });
+    let without: Vec<_> = certificate.criteria.iter().filter(|c| c.reason.is_empty()).collect();
+    assert!(without.is_empty() && certificate.remedies.is_empty(), "{without:?}");
+}
+
+#[test]
+fn run_without_packets_blames_no_one() {
+    let mut stats = sound();
+    stats.span.as_mut().unwrap().sent = None;
+    let empty = judged(stats.clone(), &Limits::default());
+    assert_eq!(empty.verdict, Verdict::Fail);
+    assert!(empty.summary.starts_with("no packets were sent"), "{}", empty.summary);
+    assert!(empty.remedies[0].starts_with("send packets"), "{:?}", empty.remedies);
+    // One that stood still as well may have stopped them.
+    stats.stall_max_ns += 1;
+    let stopped = judged(stats, &Limits::default());
+    assert_eq!(stopped.summary, "the emulator may have been the bottleneck");
+    let few = judged(sound(), &Limits { packets: 2, ..Limits::default() });
+    assert!(few.summary.starts_with("too few packets"), "{}", few.summary);
+    assert_eq!(judged(sound(), &Limits::default()).summary, "the emulator was not the bottleneck");
+}
+
+#[test]
+fn late_run_names_who_had_the_processor() {
+    let remedies = |host: Option<pb::HostSpan>| {
+        let mut stats = sound();
+        stats.stall_max_ns += 1;
+        stats.span.as_mut().unwrap().host = host;
+        judged(stats, &Limits::default()).remedies.join("\n")
+    };
+    let ms = |n: u64| Some(n * 1_000_000);
+    let waited = pb::HostSpan {
+        waited_ns: ms(250),
+        stolen_ns: ms(0),
+        load: Some(2.34),
+        processors: 2,
+        ..Default::default()
+    };
+    let said = remedies(Some(waited.clone()));
+    for word in
+        ["for 250.0 ms of 5.0 s", "load average 2.3, 2 processors", "nice -n -10", "reserved cores"]
+    {
+        assert!(said.contains(word), "{word:?} is not in {said}");
+    }
+    assert!(!remedies(Some(pb::HostSpan { nice: -19, ..waited })).contains("nice -n"));
+    let stolen = pb::HostSpan { waited_ns: ms(0), stolen_ns: ms(30), ..Default::default() };
+    assert!(remedies(Some(stolen)).starts_with("the hypervisor withheld"));
+    let busy = remedies(Some(pb::HostSpan::default()));
+    assert!(busy.contains("--workers") && busy.contains("hugepages"), "{busy}");
+    assert!(remedies(None).contains("docs/install.md"));
+    assert!(remedies(None).contains("--max-stall"));
+}
+
+#[test]
+fn lost_packets_have_the_remedy_of_their_reason() {
+    let remedies = |span: pb::Span| {
+        judged(pb::Stats { span: Some(span), ..sound() }, &Limits::default()).remedies.join("\n")
+    };
+    let span = || sound().span.unwrap();
+    assert!(remedies(pb::Span { overload: 1, ..span() }).contains("--memory"));
+    let missed = remedies(pb::Span { missed: 1, ..span() });
+    assert!(missed.contains("framecnt") && missed.contains("processors of their own"), "{missed}");
+    assert!(remedies(pb::Span { unconfirmed: 1, ..span() }).contains("netdev_max_backlog"));
+    assert!(remedies(pb::Span { transmit_dropped: 1, ..span() }).contains("MTU"));
 }

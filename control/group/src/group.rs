@@ -122,7 +122,7 @@ impl Group {
         let names = names(&first.plan);
         self.place(&names);
         history.current = first.clone();
-        self.0.span.lock().await.changed(first.applied.lossy);
+        self.changed_span(&first).await;
         for member in &self.0.members {
             let mut state = member.state();
             state.has_gap = !state.is_up;
@@ -218,8 +218,10 @@ impl Group {
         *self.0.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(current);
     }
 
-    pub(crate) async fn changed_span(&self, lossy: bool) {
-        self.0.span.lock().await.changed(lossy);
+    pub(crate) async fn changed_span(&self, next: &Current) {
+        let none = pb::Profile::default();
+        let tolerance = profile::tolerance(next.plan.profile.as_ref().unwrap_or(&none));
+        self.0.span.lock().await.changed(next.applied.lossy, tolerance);
     }
 
     /// The current plan.
@@ -335,7 +337,11 @@ impl Group {
         let gaps = self.0.members.iter().filter(|it| it.state().has_gap);
         let gaps = gaps.map(|it| it.name.clone()).collect();
         let boxes = Some(pb::BoxSpan { gaps });
-        stats.span = Some(pb::Span { boxes, ..span.of(&stats, mark) });
+        let own = span.of(&stats, mark);
+        // Boxes with reserved cores have the strict limits.
+        let theirs = accounts.iter().filter_map(|it| it.now().span.as_ref()?.tolerance.as_ref());
+        let tolerance = own.tolerance.map(|own| theirs.fold(own, profile::strictest));
+        stats.span = Some(pb::Span { boxes, tolerance, ..own });
         if mark {
             for member in &self.0.members {
                 let mut state = member.state();

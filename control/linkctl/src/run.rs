@@ -28,7 +28,7 @@ use crate::destination::Destination;
 use crate::failure::{CHECK, Failure};
 use crate::scenario;
 use crate::set::{self, Patch};
-use ::certificate::{Certificate, Limits, Verdict};
+use ::certificate::{Certificate, Verdict};
 use buffers::{Buffers, Sizes};
 use clap::{Args, Parser};
 use clap_complete::engine::ArgValueCompleter;
@@ -105,6 +105,8 @@ pub struct RunArgs {
     /// Exit with 4 if the certificate fails although the command succeeded
     #[arg(long)]
     require_pass: bool,
+    #[command(flatten)]
+    limits: certificate::LimitArgs,
     /// Be root in the command, as far as its network is concerned
     #[arg(long)]
     root: bool,
@@ -308,7 +310,7 @@ async fn within(
             }
         }
     }
-    let found = certificate::found(&connection, &Limits::default(), false).await;
+    let found = certificate::found(&connection, &args.limits.limits(), false).await;
     let judged = found.map_err(|failure| failure.message().to_owned());
     Ok(Inside::Ended { status, judged, incomplete })
 }

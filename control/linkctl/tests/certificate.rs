@@ -40,6 +40,7 @@ fn sound_run_passes_and_marks_only_on_request() {
         "from 2026-09-21T14:13:20.000000000Z to 2026-09-21T14:13:25.000000000Z, 5.000000000 s",
         "generation 0 to 2: 2 changes",
         "packets: 7 received, 6 sent",
+        "limit of stall: the strict limit: the dataplane does not tell",
     ] {
         assert!(said.contains(expected), "{expected:?} is not in\n{said}");
     }
@@ -73,6 +74,8 @@ fn a_run_in_which_the_emulator_lost_packets_fails_with_4() {
     let expected = "error: the emulator may have been the bottleneck: emulator_drops 3 packets, \
                     at most 0 packets; stall 25.0 ms, at most 10.0 ms\n";
     assert_eq!(text(&output.stderr), expected);
+    let said = text(&output.stdout);
+    assert!(said.contains("remedy: missed: a worker did not fetch frames"), "{said}");
     let output = lab.run("-o json certificate --max-drops 3");
     assert_eq!(output.status.code(), Some(4));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -82,6 +85,39 @@ fn a_run_in_which_the_emulator_lost_packets_fails_with_4() {
     lab.done("certificate --max-drops 3 --max-stall 25ms");
     let changes = lab.fails(4, "certificate --max-drops 3 --max-stall 25ms --min-packets 7");
     assert!(changes.contains("packets 6 packets, at least 7 packets"), "{changes}");
+}
+
+#[test]
+fn limits_of_lateness_follow_from_the_link_unless_strict() {
+    let lab = Lab::new();
+    let mut stats = sound();
+    stats.stall_max_ns = 25_000_000;
+    stats.span.as_mut().unwrap().tolerance = Some(pb::Tolerance {
+        lateness_ns: 6_000_000,
+        lateness_reason: "1 % of 600 ms".into(),
+        stall_ns: 40_000_000,
+        stall_reason: "time slots".into(),
+    });
+    lab.fake.state().stats = stats;
+    let said = lab.done("certificate");
+    assert!(
+        said.contains("at most 40.0 ms") && said.contains("limit of stall: time slots"),
+        "{said}"
+    );
+    assert_eq!(lab.json("-o json certificate")["criteria"][2]["reason"], "1 % of 600 ms");
+    let strict = lab.fails(4, "certificate --strict");
+    assert!(strict.contains("stall 25.0 ms, at most 10.0 ms"), "{strict}");
+    lab.done("certificate --strict --max-stall 25ms");
+}
+
+#[test]
+fn run_without_packets_is_said_to_have_none() {
+    let lab = Lab::new();
+    let mut stats = sound();
+    stats.span.as_mut().unwrap().sent = None;
+    lab.fake.state().stats = stats;
+    let said = lab.fails(4, "certificate");
+    assert!(said.contains("no packets were sent over the link"), "{said}");
 }
 
 #[test]

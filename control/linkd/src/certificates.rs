@@ -100,10 +100,11 @@ fn limits(request: &pb::GetCertificateRequest) -> Result<Limits, Status> {
     Ok(Limits {
         packets: request.packets.unwrap_or(usual.packets),
         emulator_drops: request.emulator_drops.unwrap_or(usual.emulator_drops),
-        lateness_p99_ns: request.lateness_p99_ns.unwrap_or(usual.lateness_p99_ns),
-        stall_ns: request.stall_ns.unwrap_or(usual.stall_ns),
+        lateness_p99_ns: request.lateness_p99_ns,
+        stall_ns: request.stall_ns,
         memory_percent,
-        changes: request.changes.or(usual.changes),
+        changes: request.changes,
+        strict: request.strict,
     })
 }
 
@@ -115,6 +116,8 @@ fn message(certificate: &Certificate) -> Result<pb::Certificate, Status> {
         criteria: certificate.criteria.iter().map(criterion).collect(),
         remarks: certificate.remarks.clone(),
         json,
+        summary: certificate.summary.to_owned(),
+        remedies: certificate.remedies.clone(),
     })
 }
 
@@ -127,5 +130,6 @@ fn criterion(c: &Criterion) -> pb::Criterion {
         unit: c.unit.as_str().into(),
         holds: c.holds,
         text: c.to_string(),
+        reason: c.reason.clone(),
     }
 }

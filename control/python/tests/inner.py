@@ -26,7 +26,7 @@ patient = dict({PATIENT})
 # The plugins of the outer pytest are loaded again by an inner one in the same process, which
 # labgrid refuses.
 ALONE = ("-p", "no:cacheprovider", "-p", "no:labgrid")
-BOTTLENECK = "the emulator was the bottleneck: "
+BOTTLENECK = "the emulator may have been the bottleneck: "
 
 
 @dataclass

@@ -41,6 +41,7 @@ use worker::command::{Answer, CommandError, Handle, Report};
 
 use crate::accounts::{PortAccount, merge, number_clients};
 use crate::current::Current;
+use crate::host::{Host, Sample};
 use crate::names::Names;
 use crate::schedule::Schedule;
 use crate::sharing::Role;
@@ -65,6 +66,8 @@ const BUSY: Duration = Duration::from_millis(10);
 const KEY_BYTES: usize = 128;
 /// Changes with a key that are known.
 const KEYS: usize = 1024;
+/// Reason for the limits of a box with reserved cores.
+const RESERVED: &str = "the strict limit: each worker has a core of its own (isolcpus)";
 
 /// The ports, as far as accounts and statistics need them.
 pub trait Ports: Send + Sync {
@@ -88,6 +91,17 @@ pub struct Fixed {
     pub limits: Limits,
     /// Names of the port pairs, by number; none if the only one has no name.
     pub pairs: Vec<ClientName>,
+    pub host: Host,
+}
+
+impl Fixed {
+    /// How late the packets of a link may be.
+    fn tolerance(&self, plan: &pb::Plan) -> model::Tolerance {
+        if self.host.is_reserved() {
+            return profile::strict_tolerance(RESERVED);
+        }
+        profile::tolerance(plan.profile.as_ref().unwrap_or(&model::Profile::default()))
+    }
 }
 
 /// The current plan, and the changes that led to it.
@@ -140,8 +154,8 @@ struct Shared {
     role: Role,
     room: std::sync::Mutex<Room>,
     history: Mutex<History>,
-    /// Since the last mark; taken only with `history`.
-    span: Mutex<Span>,
+    /// Since the last mark, and the machine's figures then; taken only with `history`.
+    span: Mutex<(Span, Sample)>,
     /// Events of the link.
     journal: Journal<Entry>,
     /// Generation of the last change that no scenario made.
@@ -219,8 +233,10 @@ impl Dataplane {
         let mut names = Names::default();
         names.learn(&current.plan);
         let (keys, schedule) = (Keys::new(KEYS), Schedule::default());
+        let mut span = Span::starting(start);
+        span.changed(false, machine.fixed.tolerance(&current.plan));
+        let span = Mutex::new((span, machine.fixed.host.sample()));
         let history = Mutex::new(History { current, keys, schedule, names, removed: false });
-        let span = Mutex::new(Span::starting(start));
         Self(Arc::new(Shared {
             name,
             number,
@@ -452,7 +468,14 @@ impl Dataplane {
         let came = history.schedule.lossy(stats.generation);
         stats.lossy = came.unwrap_or(history.current.applied.lossy);
         stats.utc = Some(utc(&self.0.machine.clock, Instant(stats.time_ns)));
-        stats.span = Some(self.0.span.lock().await.of(&stats, mark));
+        let (span, began) = &mut *self.0.span.lock().await;
+        let host = &self.0.machine.fixed.host;
+        let now = host.sample();
+        let machine = host.span(began, &now);
+        if mark {
+            *began = now;
+        }
+        stats.span = Some(model::Span { host: machine, ..span.of(&stats, mark) });
         stats
     }
 }

@@ -11,6 +11,7 @@ pub mod arguments;
 pub mod choices;
 pub mod current;
 pub mod dataplane;
+pub mod host;
 pub mod links;
 pub mod links_of_scenario;
 pub mod memory;

@@ -11,6 +11,7 @@ use compile::compile;
 use dataplane::arguments::{self, Arguments, Output};
 use dataplane::choices::Choices;
 use dataplane::dataplane::{Dataplane, Fixed};
+use dataplane::host::Host;
 use dataplane::links::Links;
 use dataplane::memory::check_memory;
 use dataplane::pairs::{self, PortPair};
@@ -111,6 +112,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         check_memory(choices.memory.saturating_add(u64::from(megabytes) << 20))
             .context("--memory and the buffers together")?;
     }
+    let hugepages = !matches!(memory, dpdk::Memory::NoHuge { .. });
     let eal = ports::start_eal(memory, pairs)?;
     let opened = ports::open(&eal, pairs, needs)?;
     steer(pairs, cores);
@@ -134,7 +136,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     };
     let compiled = compile(&plan).context("the built-in profile `transparent`")?;
     let instance = getrandom::u64().context("cannot draw a random number")?.max(1);
-    let fixed = fixed(choices, memory, &eal, &opened, (instance, tail), limits);
+    let mut fixed = fixed(choices, memory, &eal, &opened, (instance, tail), limits);
     compiled.check(fixed.room)?;
     let idle = match choices.idle {
         arguments::Idle::Busy => Idle::Busy,
@@ -150,6 +152,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     ports::report_early(&ports);
     let counted = Box::new(Counted::new(ports.clone(), pairs, counters));
     let watch = counted.watch();
+    fixed.host = Host::new(running.seats, idle == Idle::Busy, hugepages);
     let dataplane = Dataplane::new(running.handles, clock, counted, fixed, plan);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let serving = serve(dataplane, listener, running.ended, clock, (watch, ports));
@@ -265,6 +268,8 @@ fn fixed(
     // All frames of all pairs may be for one link.
     let fastest = |pair: &[pb::Port]| pair.iter().map(|p| p.speed_bps).max().unwrap_or(0);
     Fixed {
+        // Known when the workers run.
+        host: Host::default(),
         limits,
         pairs: pairs::names(&choices.pairs),
         room: Room {

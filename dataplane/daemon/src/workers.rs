@@ -10,7 +10,7 @@ use emu::engine::{Engine, Limits};
 use emu::plan::Plan;
 use emu::units::Instant;
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, gettid};
 use tokio::sync::mpsc;
 use worker::command::{Handle, channel};
 use worker::edge::{Edge, Tail};
@@ -27,9 +27,17 @@ pub struct Settings {
     pub tail: Tail,
 }
 
+/// The thread of a worker, and its core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    pub thread: Pid,
+    pub core: usize,
+}
+
 #[derive(Debug)]
 pub struct Running {
     pub handles: Vec<Handle>,
+    pub seats: Vec<Seat>,
     /// The first worker that ended, normally or not.
     pub ended: mpsc::Receiver<usize>,
     pub threads: Vec<JoinHandle<()>>,
@@ -51,6 +59,7 @@ impl Drop for Ending {
 /// and to run.
 struct Started {
     handle: Handle,
+    seat: Seat,
     thread: JoinHandle<()>,
     /// Without it, the thread ends.
     go: SyncSender<()>,
@@ -99,11 +108,13 @@ where
     if let Err(error) = discard_early(&started) {
         return Err(abandon(started, error));
     }
-    let mut running = Running { handles: Vec::new(), ended, threads: Vec::new() };
-    for Started { handle, thread, go, .. } in started {
+    let mut running =
+        Running { handles: Vec::new(), seats: Vec::new(), ended, threads: Vec::new() };
+    for Started { handle, seat, thread, go, .. } in started {
         // One that does not take it has ended, and says so.
         let _ = go.send(());
         running.handles.push(handle);
+        running.seats.push(seat);
         running.threads.push(thread);
     }
     Ok(running)
@@ -151,7 +162,7 @@ where
         if failed {
             return;
         }
-        let _ = started.send(Ok(()));
+        let _ = started.send(Ok(gettid()));
         // Dropped before the registration with EAL, also on a panic.
         let mut run = run;
         if gone.recv().is_err() {
@@ -163,8 +174,8 @@ where
             run.run();
         }
     })?;
-    starting.recv().map_err(io::Error::other)??;
-    Ok(Started { handle, thread, go, discarded })
+    let seat = Seat { thread: starting.recv().map_err(io::Error::other)??, core };
+    Ok(Started { handle, seat, thread, go, discarded })
 }
 
 fn prepare(eal: &Eal, core: usize, idle: Idle) -> io::Result<dpdk::ThreadGuard> {

@@ -145,6 +145,31 @@ fn a_change_is_made_once_under_its_key() {
 }
 
 #[test]
+fn span_tolerates_what_the_strictest_link_since_the_mark_does() {
+    let (dataplane, thread) = dataplane(1 << 40);
+    block_on(async {
+        let limits = async |mark| {
+            let span = dataplane.stats(mark).await.unwrap().span.unwrap();
+            let tolerance = span.tolerance.unwrap();
+            (tolerance.lateness_ns / 1_000, tolerance.lateness_reason)
+        };
+        let strict =
+            (1_000, "transparent: the strict limit: its delay is short and constant".into());
+        let geo = (6_000, "geo-600: 1 % of its round trip of 600 ms".into());
+        assert_eq!(limits(false).await, strict);
+        dataplane.apply(change("geo-600"), Terms::default()).await.unwrap();
+        assert_eq!(limits(true).await, strict);
+        assert_eq!(limits(false).await, geo);
+        dataplane.apply(change("transparent"), Terms::default()).await.unwrap();
+        dataplane.apply(change("geo-600"), Terms::default()).await.unwrap();
+        assert_eq!(limits(true).await, strict);
+        assert_eq!(limits(false).await, geo);
+        dataplane.stop().await.unwrap();
+    });
+    thread.join().unwrap();
+}
+
+#[test]
 fn what_is_refused_changes_nothing() {
     let (dataplane, thread) = dataplane(100_000_000);
     block_on(async {

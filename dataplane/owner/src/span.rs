@@ -4,6 +4,7 @@
 //! High-water marks, lateness and stalls restart in the workers. Counters do not: the span keeps
 //! their values at the mark.
 
+use profile::strictest;
 use proto::linkemu::v1 as model;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +27,9 @@ pub struct Span {
     marked: bool,
     generation: u64,
     lossy: bool,
+    /// The strictest since then, and that of the current link; none before there is a link.
+    tolerance: Option<model::Tolerance>,
+    current: Option<model::Tolerance>,
     before: Totals,
 }
 
@@ -36,9 +40,14 @@ impl Span {
         Self { since_utc: Some(utc), ..Self::default() }
     }
 
-    /// The link changed, and is `lossy` or not.
-    pub fn changed(&mut self, lossy: bool) {
+    /// The link changed, is `lossy` or not, and has this tolerance.
+    pub fn changed(&mut self, lossy: bool, tolerance: model::Tolerance) {
         self.lossy |= lossy;
+        self.tolerance = Some(match self.tolerance.take() {
+            Some(before) => strictest(before, &tolerance),
+            None => tolerance.clone(),
+        });
+        self.current = Some(tolerance);
     }
 
     /// The span up to these statistics; with `mark`, the next span begins after them.
@@ -61,6 +70,9 @@ impl Span {
             // linkd's: the dataplane never communicates with the switch.
             switch: None,
             boxes: None,
+            tolerance: self.tolerance.clone(),
+            // The machine's: the caller reads it.
+            host: None,
         };
         if mark {
             *self = Self {
@@ -69,6 +81,8 @@ impl Span {
                 marked: true,
                 generation: stats.generation,
                 lossy: stats.lossy,
+                tolerance: self.current.clone(),
+                current: self.current.take(),
                 before: now,
             };
         }
@@ -158,14 +172,38 @@ mod tests {
     #[test]
     fn a_lossy_link_is_remembered_until_the_next_mark() {
         let mut span = Span::default();
-        span.changed(true);
-        span.changed(false);
+        let mut changed = |lossy| span.changed(lossy, model::Tolerance::default());
+        changed(true);
+        changed(false);
         assert!(span.of(&stats(1, 0, [0; 3]), true).lossy);
         assert!(!span.of(&stats(2, 0, [0; 3]), false).lossy);
         // A lossy link at the mark is in the next span too.
         let lossy = model::Stats { lossy: true, ..stats(3, 0, [0; 3]) };
         span.of(&lossy, true);
-        span.changed(false);
+        span.changed(false, model::Tolerance::default());
         assert!(span.of(&stats(4, 0, [0; 3]), false).lossy);
+    }
+
+    #[test]
+    fn tolerance_is_the_strictest_since_the_mark() {
+        let of = |lateness_ns, stall_ns| model::Tolerance {
+            lateness_ns,
+            stall_ns,
+            ..model::Tolerance::default()
+        };
+        let mut span = Span::default();
+        span.changed(false, of(1, 10));
+        let mut read = |change: Option<model::Tolerance>, mark| {
+            change.into_iter().for_each(|it| span.changed(false, it));
+            let it = span.of(&stats(1, 0, [0; 3]), mark).tolerance.unwrap();
+            (it.lateness_ns, it.stall_ns)
+        };
+        assert_eq!(read(Some(of(6, 16)), false), (1, 10));
+        // The run that the mark ends had the first link too.
+        assert_eq!(read(None, true), (1, 10));
+        assert_eq!(read(None, false), (6, 16));
+        assert_eq!(read(Some(of(9, 12)), false), (6, 12));
+        assert_eq!(read(Some(of(9, 99)), true), (6, 12));
+        assert_eq!(read(None, false), (9, 99));
     }
 }

@@ -36,6 +36,7 @@ mod rate_file;
 mod read;
 pub mod reference;
 mod schema;
+mod tolerance;
 mod validate;
 mod violation;
 mod write;
@@ -48,6 +49,7 @@ pub use patch::Patch;
 pub use path_file::read_path_trace;
 pub use rate_file::{TraceError, TraceFile, read_trace};
 pub use read::Part;
+pub use tolerance::{LATENESS, STALL, strict_tolerance, strictest, tolerance};
 pub use units::{
     Rate, UnitError, format_duration, format_overhead, format_probability, format_size, nearest,
     parse_duration, parse_overhead, parse_probability, parse_rate, parse_size,

@@ -10,8 +10,8 @@ mod table;
 
 pub use pipe::{Count, Dropped, Histogram, Pipe};
 pub use snapshot::{
-    Client, Conservation, EXPIRED, Lateness, Link, Memory, Port, PortLoss, Snapshot, Span,
-    SwitchSpan, Worker,
+    Client, Conservation, EXPIRED, HostSpan, Lateness, Link, Memory, Port, PortLoss, Snapshot, Span,
+    SwitchSpan, Tolerance, Worker,
 };
 pub use switch::{Gate, Stage, Switch, SwitchCount, SwitchPort, Times, stages};
 pub use table::{line, size, table, time};

@@ -26,7 +26,7 @@ pub struct Snapshot {
 }
 
 /// Since the last mark.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Span {
     pub since_ns: u64,
     pub since_utc: Option<String>,
@@ -47,6 +47,34 @@ pub struct Span {
     /// `None` for one box.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boxes: Option<BoxSpan>,
+    /// `None` from a dataplane without this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<Tolerance>,
+    /// `None` for a group of boxes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostSpan>,
+}
+
+/// How late packets may be, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Tolerance {
+    pub lateness_ns: u64,
+    pub lateness_reason: String,
+    pub stall_ns: u64,
+    pub stall_reason: String,
+}
+
+/// What the dataplane's machine did in a run. `None`: unknown.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct HostSpan {
+    pub waited_ns: Option<u64>,
+    pub stolen_ns: Option<u64>,
+    pub pressure_ns: Option<u64>,
+    pub load: Option<f64>,
+    pub processors: u32,
+    pub nice: i32,
+    pub reserved: bool,
+    pub hugepages: bool,
 }
 
 /// A run as seen by a group of boxes.
@@ -244,6 +272,30 @@ impl From<pb::Span> for Span {
             unplaced: span.unplaced,
             switch: span.switch.map(SwitchSpan::from),
             boxes: span.boxes.map(|boxes| BoxSpan { gaps: boxes.gaps }),
+            tolerance: span.tolerance.map(Tolerance::from),
+            host: span.host.map(HostSpan::from),
+        }
+    }
+}
+
+impl From<pb::Tolerance> for Tolerance {
+    fn from(tolerance: pb::Tolerance) -> Self {
+        let pb::Tolerance { lateness_ns, lateness_reason, stall_ns, stall_reason } = tolerance;
+        Self { lateness_ns, lateness_reason, stall_ns, stall_reason }
+    }
+}
+
+impl From<pb::HostSpan> for HostSpan {
+    fn from(host: pb::HostSpan) -> Self {
+        Self {
+            waited_ns: host.waited_ns,
+            stolen_ns: host.stolen_ns,
+            pressure_ns: host.pressure_ns,
+            load: host.load,
+            processors: host.processors,
+            nice: host.nice,
+            reserved: host.reserved,
+            hugepages: host.hugepages,
         }
     }
 }

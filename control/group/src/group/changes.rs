@@ -478,7 +478,7 @@ impl Group {
         let ahead: Vec<_> = history.pending.iter().flat_map(|it| names(&it.next.plan)).collect();
         let named: std::collections::BTreeSet<_> = is_named.iter().chain(&ahead).collect();
         self.owners().retain(|client| named.contains(&client.to_owned()));
-        self.changed_span(next.applied.lossy).await;
+        self.changed_span(&next).await;
         let mut sequence = 0;
         if let Source::Controller(cause) = &terms.source {
             let entry = owner::changed(cause, &next.plan, &next.applied);

@@ -86,6 +86,8 @@ class Criterion:
     """Whether the value is within the limit."""
     text: str
     """Description."""
+    reason: str = ""
+    """Why it has this limit, such as "viasat2: 1 % of its round trip of 575 ms"."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,10 @@ class Certificate:
     """Further information for the reader."""
     json: str
     """All of it, as `linkctl -o json certificate` prints it."""
+    summary: str = ""
+    """The verdict as a sentence."""
+    remedies: tuple[str, ...] = ()
+    """What to change before the run is repeated."""
 
     @property
     def failed(self) -> tuple[Criterion, ...]:
@@ -156,7 +162,8 @@ def holder(lease: v1.Lease) -> Holder:
 def certificate(answer: v1.Certificate) -> Certificate:
     """From a message."""
     criteria = tuple(
-        Criterion(c.name, c.value, c.limit, c.at_least, c.unit, c.holds, c.text)
+        Criterion(c.name, c.value, c.limit, c.at_least, c.unit, c.holds, c.text, c.reason)
         for c in answer.criteria
     )
-    return Certificate(answer.holds, criteria, tuple(answer.remarks), answer.json)
+    remarks, remedies = tuple(answer.remarks), tuple(answer.remedies)
+    return Certificate(answer.holds, criteria, remarks, answer.json, answer.summary, remedies)

@@ -431,7 +431,8 @@ def _attach(
             results["certificate_file"] = str(path)
             failed = "; ".join(criterion.text for criterion in certificate.failed)
             if not certificate.holds:
-                reason = f"the emulator was the bottleneck: {failed}"
+                summary = certificate.summary or "the emulator may have been the bottleneck"
+                reason = f"{summary}: {failed}"
         if not skipped:
             reason = _broke(item, made, raised) or reason
         kept = made._end_capture(report.failed or bool(reason))
@@ -499,6 +500,7 @@ def _publish(
     if certificate is not None:
         lines += [f"  {criterion.text}" for criterion in certificate.criteria]
         lines += [f"  remark: {remark}" for remark in certificate.remarks]
+        lines += [f"  remedy: {remedy}" for remedy in certificate.remedies]
     report.sections.append(("linkemu", "\n".join(lines)))
     if item.config.pluginmanager.hasplugin("html"):
         from pytest_html import extras

@@ -389,7 +389,8 @@ impl Dataplane {
         let at = changed.iter().map(|c| c.at).max().unwrap_or_default();
         next.applied.effective_ns = at.0;
         next.applied.effective_utc = Some(utc(&self.0.machine.clock, at));
-        self.0.span.lock().await.changed(next.applied.lossy);
+        let tolerance = self.0.machine.fixed.tolerance(&next.plan);
+        self.0.span.lock().await.0.changed(next.applied.lossy, tolerance);
         history.names.learn(&next.plan);
         let mut sequence = 0;
         if let Source::Controller(cause) | Source::OtherScenario(cause) = &terms.source {

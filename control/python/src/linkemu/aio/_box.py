@@ -292,10 +292,12 @@ class Box:
         stall_ns: Nanoseconds | None = None,
         memory_percent: Percent | None = None,
         changes: int | None = None,
+        strict: bool | None = None,
     ) -> model.Certificate:
         """Judges the run since the last mark: was the emulator itself the bottleneck?
 
-        Omitted limits are those of `linkctl certificate`. A limit is a number in the unit of its
+        Omitted limits are those of `linkctl certificate`: those of lateness and stall follow from
+        the link, or with `strict` are 1 ms and 10 ms. A limit is a number in the unit of its
         name, or text such as "300 ms" or "90 %". With `mark` the next run begins.
         """
         limits: dict[str, str | int | None] = {
@@ -305,6 +307,7 @@ class Box:
             "stall_ns": stall_ns,
             "memory_percent": memory_percent,
             "changes": changes,
+            "strict": strict,
         }
         return await self._ask(_calls.certificate(mark, limits))
 

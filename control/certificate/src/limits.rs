@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Limits of the criteria, and the reason for each.
+
+use view::Tolerance;
+
+/// Limits as a caller wants them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Least packets sent: a run without packets shows nothing.
+    pub packets: u64,
+    /// Packets lost through the emulator's own fault, at most.
+    pub emulator_drops: u64,
+    /// The 99th percentile of lateness, at most; of several workers the worst. None: what the link tolerates.
+    pub lateness_p99_ns: Option<u64>,
+    /// The longest stall of a worker, and the lateness of a single packet, at most. None: what the link tolerates.
+    pub stall_ns: Option<u64>,
+    /// Percent of a worker's packet store that were in use, at most.
+    pub memory_percent: u8,
+    /// Changes of the configuration, at most; none: any number.
+    pub changes: Option<u64>,
+    /// Limits of lateness that are not given are the strict ones, whatever the link tolerates.
+    pub strict: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            packets: 1,
+            emulator_drops: 0,
+            lateness_p99_ns: None,
+            stall_ns: None,
+            // Memory is allocated in segments: above this limit it was practically full.
+            memory_percent: 99,
+            changes: None,
+            strict: false,
+        }
+    }
+}
+
+/// The limits of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    pub packets: u64,
+    pub emulator_drops: u64,
+    pub lateness_p99_ns: u64,
+    lateness_reason: String,
+    pub stall_ns: u64,
+    stall_reason: String,
+    pub memory_percent: u8,
+    pub changes: Option<u64>,
+}
+
+impl Chosen {
+    /// Those of a run over links of this tolerance; none from an older dataplane.
+    pub fn new(limits: &Limits, tolerance: Option<&Tolerance>) -> Self {
+        let strict = |why| Tolerance::from(profile::strict_tolerance(why));
+        let derived = match tolerance {
+            _ if limits.strict => strict("the strict limit, as requested"),
+            Some(tolerance) => tolerance.clone(),
+            None => strict("the strict limit: the dataplane does not tell what the link tolerates"),
+        };
+        let given = |limit: Option<u64>, ns, reason| match limit {
+            Some(ns) => (ns, "as requested".to_owned()),
+            None => (ns, reason),
+        };
+        let (lateness_p99_ns, lateness_reason) =
+            given(limits.lateness_p99_ns, derived.lateness_ns, derived.lateness_reason);
+        let (stall_ns, stall_reason) =
+            given(limits.stall_ns, derived.stall_ns, derived.stall_reason);
+        Self {
+            packets: limits.packets,
+            emulator_drops: limits.emulator_drops,
+            lateness_p99_ns,
+            lateness_reason,
+            stall_ns,
+            stall_reason,
+            memory_percent: limits.memory_percent,
+            changes: limits.changes,
+        }
+    }
+
+    /// Why a criterion has its limit.
+    pub fn reason(&self, criterion: &str) -> &str {
+        match criterion {
+            "packets" => "a run without packets shows nothing",
+            "emulator_drops" => "the link loses packets by its profile, the emulator none",
+            "lateness_p99" | "switch_excess_p99" => &self.lateness_reason,
+            "lateness_max" | "stall" => &self.stall_reason,
+            "memory" => "a worker without memory drops packets",
+            "conservation" => "every packet is counted once",
+            "port_faults" => "a port with a fault loses packets without a count",
+            "unplaced" => "clients without a slot share one link",
+            "switch_gaps" | "boxes" => "counts of a part of the run may be missing",
+            "switch_to_box" | "switch_from_box" | "switch_to_hosts" => {
+                "the link loses packets by its profile, the switch none"
+            }
+            "switch_early" => "no packet is earlier than the link allows",
+            "changes" => "as requested",
+            _ => "",
+        }
+    }
+}
