@@ -29,6 +29,8 @@ async fn a_scrape_says_what_the_dataplane_counted() {
         (r#"emulator_drops_total{link="main"}"#, 12.0),
         (r#"stall_max_seconds{link="main"}"#, 0.007),
         (r#"mark_time_seconds{link="main"}"#, 2.5),
+        (r#"lateness_limit_seconds{link="main"}"#, 0.006),
+        (r#"stall_limit_seconds{link="main"}"#, 0.016),
         (r#"worker_received_packets_total{link="main",worker="0"}"#, 500.0),
         (r#"worker_stall_max_seconds{link="main",worker="1"}"#, 0.007),
         (r#"memory_used_bytes{link="main"}"#, 1048576.0),

@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use proto::dataplane::v1 as dp;
 use std::fmt;
-use view::{Histogram, Link, Pipe, Port, Snapshot, Worker};
+use view::{Histogram, Link, Pipe, Port, Snapshot, Tolerance, Worker};
 
 const PREFIX: &str = "linkemu";
 pub(super) const NS: f64 = 1e-9;
@@ -189,6 +189,16 @@ fn health(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
     });
     let help = "Time of the last mark, since the dataplane started";
     Family("mark_time_seconds", help, Gauge).write(e, marks)?;
+    let limits = |of: fn(&Tolerance) -> u64| {
+        links.iter().filter_map(move |link| {
+            let tolerance = link.stats.span.as_ref()?.tolerance.as_ref()?;
+            Some(([("link", &*link.name)], of(tolerance) as f64 * NS))
+        })
+    };
+    let help = "Limit of lateness of 99 % of the packets since the last mark, by the links that were current";
+    Family("lateness_limit_seconds", help, Gauge).write(e, limits(|it| it.lateness_ns))?;
+    let help = "Limit of a stall since the last mark, by the links that were current";
+    Family("stall_limit_seconds", help, Gauge).write(e, limits(|it| it.stall_ns))?;
     workers(e, links)?;
     let late = links.iter().flat_map(|link| {
         let late = &link.stats.lateness_ns;

@@ -206,7 +206,16 @@ pub fn busy(clients: impl IntoIterator<Item = String>) -> pb::Stats {
             used_bytes: 1 << 20,
             used_max_bytes: 1 << 21,
         }),
-        span: Some(pb::Span { since_ns: 2_500_000_000, marked: true, ..Default::default() }),
+        span: Some(pb::Span {
+            since_ns: 2_500_000_000,
+            marked: true,
+            tolerance: Some(pb::Tolerance {
+                lateness_ns: 6_000_000,
+                stall_ns: 16_000_000,
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
         workers: vec![
             pb::WorkerStats { received: count(500), ..Default::default() },
             pb::WorkerStats { received: count(300), stall_max_ns: 7_000_000, ..Default::default() },
