@@ -46,6 +46,18 @@ fuzz-scenario          40  libFuzzer: scenario files
 fuzz-trace             40  libFuzzer: rate traces
 fuzz-log               40  libFuzzer: measured baselines
 fuzz-request           40  libFuzzer: requests on the wire
+fuzz-theaterq          40  libFuzzer: traces of TheaterQ
+fuzz-orbit             40  libFuzzer: element sets of satellites
+fuzz-box               40  libFuzzer: box files
+fuzz-group             40  libFuzzer: files of groups
+fuzz-pair              40  libFuzzer: pairs of captures for trace import
+fuzz-estimate          40  libFuzzer: fits of drawn logs
+fuzz-traffic           40  libFuzzer: flows of fit --traffic: iperf3, pcap, figures
+fuzz-api               40  libFuzzer: calls of all methods with drawn messages
+fuzz-json              40  libFuzzer: bodies of JSON and gRPC-Web
+fuzz-state             40  libFuzzer: linkd's state on disk
+fuzz-p4runtime         40  libFuzzer: P4Runtime messages
+fuzz-shim              40  libFuzzer: frames with a shim
 mutants-shaper         60  mutants of the shaper of emu
 mutants-aqm            60  mutants of the queue management of emu: CoDel, PIE, RED
 mutants-delay          60  mutants of the delay of emu
