@@ -12,6 +12,7 @@ pub mod finding;
 pub mod machine;
 pub mod memory;
 mod offloads;
+mod used;
 pub mod wall_clock;
 pub mod wanted;
 
@@ -25,6 +26,9 @@ pub async fn check(machine: &Machine, wanted: &Wanted, of: Option<&str>) -> Vec<
     findings.push(wall_clock::check());
     for iface in wanted.ifaces.iter().chain(&wanted.ports) {
         findings.push(offloads::check(machine, iface).await);
+    }
+    for iface in &wanted.ports {
+        findings.extend(used::check(iface).await);
     }
     findings
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{CommandFactory, Parser};
-use dpdk::{Eal, EalOptions, Memory, Mempool, Port, PortConfig, StartedPort, Waiter};
+use dpdk::{Eal, EalOptions, Memory, Mempool, OffloadsOff, Port, PortConfig, StartedPort, Waiter};
 use interface::Interface;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -99,6 +99,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         None => (None, None),
     };
     let opened = open(&arguments.ports)?;
+    // Turned on again at the end.
+    let _offloads = opened.offloads;
     let (bell, rung) = UnixStream::pair().context("cannot make a pair of sockets")?;
     bell.set_nonblocking(true)?;
     rung.set_nonblocking(true)?;
@@ -196,16 +198,11 @@ struct Opened {
     pool: Mempool,
     started: Vec<StartedPort>,
     queues: Vec<(u16, PortQueues)>,
+    /// Of the kernel interfaces, to be kept as long as the ports.
+    offloads: OffloadsOff,
 }
 
 fn open(ports: &[NumberedPort]) -> anyhow::Result<Opened> {
-    for iface in ports.iter().filter_map(|port| port.spec.iface()) {
-        match dpdk::disable_offloads(iface) {
-            Ok(off) if off.is_empty() => {}
-            Ok(off) => tracing::info!(iface, ?off, "turned off"),
-            Err(error) => tracing::warn!(iface, %error, "offloads may be on"),
-        }
-    }
     let room = ports.iter().map(|port| port.spec.min_data_room()).max().unwrap_or(0);
     let room = room.max(MIN_DATA) + ADDED;
     let data_room = u16::try_from(room).context("the ports need larger buffers than DPDK has")?;
@@ -215,9 +212,15 @@ fn open(ports: &[NumberedPort]) -> anyhow::Result<Opened> {
     let options = EalOptions::new(memory).with_ports(ports.iter().map(|port| &port.spec));
     let eal = Eal::init(&options)?;
     let pool = Mempool::new(&eal, "frames", count, data_room)?;
+    let attach = |NumberedPort { number, spec }: &NumberedPort| {
+        Port::attach(&eal, &format!("p{number}"), spec).map(|port| (*number, port))
+    };
+    let attached: Vec<_> = ports.iter().map(attach).collect::<Result<_, _>>()?;
+    // Nothing is changed on this machine before all ports were found.
+    let mut offloads = OffloadsOff::default();
+    ports.iter().filter_map(|port| port.spec.iface()).for_each(|iface| offloads.turn_off(iface));
     let (mut started, mut queues) = (Vec::new(), Vec::new());
-    for NumberedPort { number, spec } in ports {
-        let port = Port::attach(&eal, &format!("p{number}"), spec)?;
+    for (number, port) in attached {
         let info = port.info();
         tracing::info!(number, device = info.device, driver = info.driver, "opened");
         let config =
@@ -225,11 +228,11 @@ fn open(ports: &[NumberedPort]) -> anyhow::Result<Opened> {
         let (port, rx, tx) = port.start(&config)?;
         let queue = rx.into_iter().next().zip(tx.into_iter().next());
         let (rx, tx) = queue.with_context(|| format!("port {number} has no queue"))?;
-        queues.push((*number, PortQueues { rx, tx }));
+        queues.push((number, PortQueues { rx, tx }));
         started.push(port);
     }
     ensure!(!started.is_empty(), "no port is given: give --port NUMBER=SPEC");
-    Ok(Opened { eal, pool, started, queues })
+    Ok(Opened { eal, pool, started, queues, offloads })
 }
 
 /// Lets the ports refuse frames that are longer than their interfaces take.

@@ -47,7 +47,8 @@ pub struct Arguments {
     /// SPEC is a DPDK virtual device with its arguments (net_af_packet,iface=IF;
     /// net_tap; net_af_xdp,iface=IF) or a PCI address with a driver that
     /// DPDK can use. For net_af_packet, framecnt=8192, qdisc_bypass=1 and, with several
-    /// workers, qpairs=N are added where they are not given.
+    /// workers, qpairs=N are added where they are not given. An interface with the machine's default
+    /// route is refused without `takeover` among the arguments.
     #[arg(long = "port", value_name = "NAME=SPEC", required_unless_present = "box_file")]
     pub ports: Vec<NamedPort>,
 

@@ -16,6 +16,7 @@ pub mod links;
 pub mod links_of_scenario;
 pub mod memory;
 pub mod names;
+pub mod occupied;
 pub mod pairs;
 pub mod polling;
 pub mod ports;

@@ -14,13 +14,14 @@ use dataplane::dataplane::{Dataplane, Fixed};
 use dataplane::host::Host;
 use dataplane::links::Links;
 use dataplane::memory::check_memory;
+use dataplane::occupied;
 use dataplane::pairs::{self, PortPair};
 use dataplane::polling;
 use dataplane::ports::{self, Counted, Needs, Opened};
 use dataplane::priority;
 use dataplane::pulse;
 use dataplane::service::Service;
-use dataplane::steering;
+use dataplane::steering::Steered;
 use dataplane::switch;
 use dataplane::timekeeping;
 use dataplane::watch::Watch;
@@ -107,6 +108,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         pairs: pairs.len(),
         vlan: if has_hairpin { VLAN_TAG } else { 0 },
     };
+    occupied::check(pairs)?;
     let memory = ports::memory(choices.huge, needs);
     if let dpdk::Memory::NoHuge { megabytes } = memory {
         check_memory(choices.memory.saturating_add(u64::from(megabytes) << 20))
@@ -115,7 +117,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     let hugepages = !matches!(memory, dpdk::Memory::NoHuge { .. });
     let eal = ports::start_eal(memory, pairs)?;
     let opened = ports::open(&eal, pairs, needs)?;
-    steer(pairs, cores);
+    let _steered = steer(pairs, cores);
     let clock = calibration.finish(CALIBRATE);
     tracing::info!(error_ppm = clock.error_ppm(), counter = clock.uses_counter(), "clock measured");
     // Each worker's part.
@@ -142,7 +144,7 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
         arguments::Idle::Busy => Idle::Busy,
         arguments::Idle::Adaptive => Idle::Adaptive,
     };
-    let Opened { ports, shares, lends, max_frame, .. } = opened;
+    let Opened { ports, shares, lends, max_frame, kept: _, offloads: _offloads } = opened;
     // Kept until all threads have ended: one worker's buffers may be with another.
     let pools: Vec<_> = shares.iter().map(|share| share.pool.clone()).collect();
     let settings = Settings { idle, cores: cores.clone(), limits, tail };
@@ -178,12 +180,12 @@ struct Served {
 }
 
 /// Steers the kernel's receive work to one core, if possible not to a worker's.
-fn steer(pairs: &[PortPair], workers: &[usize]) {
-    let cores = ports::cores();
+fn steer(pairs: &[PortPair], workers: &[usize]) -> Steered {
+    let (cores, mut steered) = (ports::cores(), Steered::default());
     let other = cores.iter().find(|c| !workers.contains(c));
-    let Some(&core) = other.or(workers.first()) else { return };
+    let Some(&core) = other.or(workers.first()) else { return steered };
     for iface in pairs::devices(pairs).filter_map(|p| p.spec.iface()) {
-        match steering::steer(iface, core) {
+        match steered.steer(iface, core) {
             Ok(()) => tracing::info!(iface, core, "steered to one core"),
             Err(error) => tracing::warn!(
                 iface,
@@ -193,6 +195,7 @@ fn steer(pairs: &[PortPair], workers: &[usize]) {
             ),
         }
     }
+    steered
 }
 
 /// Serves until a signal comes or a worker ends; then the final accounts.

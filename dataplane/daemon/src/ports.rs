@@ -5,8 +5,8 @@ use std::iter;
 use std::sync::Arc;
 
 use dpdk::{
-    Eal, EalOptions, Error, Memory, Mempool, NamedPort, Port, PortConfig, PortInfo, RxQueue,
-    StartedPort,
+    Eal, EalOptions, Error, Memory, Mempool, NamedPort, OffloadsOff, Port, PortConfig, PortInfo,
+    RxQueue, StartedPort,
 };
 use emu::stats::Count;
 use emu::store::MAX_FRAME;
@@ -158,6 +158,8 @@ pub struct Opened {
     pub max_frame: u32,
     /// Buffers that each worker may keep.
     pub kept: u32,
+    /// Of the kernel interfaces, to be kept as long as the ports.
+    pub offloads: OffloadsOff,
 }
 
 /// How the workers receive from a port.
@@ -180,9 +182,6 @@ fn receiving(info: &PortInfo, queues: u16) -> Receiving {
 /// A missing driver, interface, permission, memory or queue.
 pub fn open(eal: &Eal, pairs: &[PortPair], needs: Needs<'_>) -> Result<Opened, OpenError> {
     dpdk::ensure_distinct(pairs::devices(pairs))?;
-    for iface in pairs::devices(pairs).filter_map(|p| p.spec.iface()) {
-        turn_offloads_off(iface);
-    }
     let queues = u16::try_from(needs.cores.len()).unwrap_or(u16::MAX);
     let attach = |p: &NamedPort| Port::attach(eal, &p.name, &p.spec.clone().with_queues(queues));
     let attached: Vec<_> = pairs::devices(pairs).map(attach).collect::<Result<_, _>>()?;
@@ -216,6 +215,9 @@ pub fn open(eal: &Eal, pairs: &[PortPair], needs: Needs<'_>) -> Result<Opened, O
         let count = needs.pool(!first || worker == 0, kept);
         pools.push(pool(eal, &format!("frames-{worker}"), count, data_room, *core)?);
     }
+    // Nothing is changed on this machine before all that can be checked has been.
+    let mut offloads = OffloadsOff::default();
+    pairs::devices(pairs).filter_map(|p| p.spec.iface()).for_each(|iface| offloads.turn_off(iface));
     let config = |receiving| PortConfig {
         rx_queues: if receiving == Receiving::First { 1 } else { queues },
         tx_queues: queues,
@@ -251,7 +253,7 @@ pub fn open(eal: &Eal, pairs: &[PortPair], needs: Needs<'_>) -> Result<Opened, O
             share.pairs.push(PairQueues::Two([wan, client]));
         }
     }
-    Ok(Opened { ports, shares, lends: first, max_frame, kept })
+    Ok(Opened { ports, shares, lends: first, max_frame, kept, offloads })
 }
 
 /// The MTU for a NIC to receive frames of this length behind a shim; none if it needs no change.
@@ -288,30 +290,6 @@ fn pool(eal: &Eal, name: &str, count: u32, room: u16, core: usize) -> Result<Mem
             Ok(anywhere)
         }
         made => made,
-    }
-}
-
-/// Superframes and unfinished checksums must not reach us, nor leave.
-fn turn_offloads_off(iface: &str) {
-    match dpdk::disable_offloads(iface) {
-        Ok(off) if off.is_empty() => {}
-        Ok(off) => {
-            let off: Vec<String> = off.iter().map(ToString::to_string).collect();
-            tracing::info!(iface, "turned off {}", off.join(", "));
-        }
-        Err(error) => tracing::warn!(iface, %error, "offloads may be on"),
-    }
-    match dpdk::offloads(iface) {
-        Ok(on) if !on.is_empty() => {
-            let on: Vec<String> = on.iter().map(ToString::to_string).collect();
-            tracing::warn!(
-                iface,
-                "still on: {}; frames above the MTU or with open checksums may arrive: run \
-                 `ethtool -K {iface} tx off gso off gro off`",
-                on.join(", ")
-            );
-        }
-        _ => {}
     }
 }
 

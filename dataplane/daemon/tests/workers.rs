@@ -66,7 +66,7 @@ fn two_workers_are_one_dataplane() {
     assert_eq!((opened.max_frame, opened.lends), (1518, false));
     // Half of the buffers each: data, headroom and what a buffer takes beside.
     assert_eq!(u64::from(opened.kept), BUFFERS / 2 / (1518 + 128 + 512));
-    let Opened { ports, shares, lends, max_frame, kept } = opened;
+    let Opened { ports, shares, lends, max_frame, kept, .. } = opened;
     let limits = Limits {
         memory: 64 << 20,
         clients: 4,
@@ -165,7 +165,7 @@ fn frames_before_all_workers_are_ready_are_discarded_and_not_received() {
             assert_eq!(port.tx.burst(&mut early), n + 1);
         }
     }
-    let Opened { ports, shares, lends, max_frame, kept } = opened;
+    let Opened { ports, shares, lends, max_frame, kept, .. } = opened;
     let limits = Limits { buffers: kept, ..Limits::copying(4 << 20, 4, max_frame) };
     let pools: Vec<_> = shares.iter().map(|s| s.pool.clone()).collect();
     let clock = TscClock::calibrate(Duration::from_millis(20));

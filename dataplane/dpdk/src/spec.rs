@@ -39,6 +39,8 @@ pub struct PortSpec {
     arguments: Vec<(String, Option<String>)>,
     /// Of `vlan=`, which is not for the driver.
     vlan: Option<u16>,
+    /// Of `takeover`, which is not for the driver either.
+    takes_over: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +110,12 @@ impl PortSpec {
     #[must_use]
     pub const fn vlan(&self) -> Option<u16> {
         self.vlan
+    }
+
+    /// Whether the port may take an interface that has this machine's default route.
+    #[must_use]
+    pub const fn takes_over(&self) -> bool {
+        self.takes_over
     }
 
     /// Whether both are the same device with the same arguments, but for the VLAN.
@@ -274,7 +282,13 @@ impl FromStr for PortSpec {
             };
             vlan = Some(id);
         }
-        let spec = Self { text: text.to_owned(), device, arguments, vlan };
+        let takeover = arguments.iter().position(|(key, _)| key == "takeover");
+        let takeover = takeover.map(|place| arguments.remove(place).1);
+        if let Some(Some(value)) = &takeover {
+            return Err(bad(&format!("`takeover={value}` has to be `takeover`, without a value")));
+        }
+        let takes_over = takeover.is_some();
+        let spec = Self { text: text.to_owned(), device, arguments, vlan, takes_over };
         let wants_iface = matches!(spec.driver(), Some("net_af_packet" | "net_af_xdp"));
         if wants_iface && spec.argument("iface").is_none_or(str::is_empty) {
             return Err(bad("the driver needs the interface: `iface=NAME`"));
@@ -398,6 +412,15 @@ mod tests {
 
     fn spec(text: &str) -> PortSpec {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn takeover_is_not_for_the_driver() {
+        let spec: PortSpec = "net_af_packet,iface=eth0,takeover".parse().unwrap();
+        assert!(spec.takes_over() && spec.argument("takeover").is_none());
+        assert!(!"net_af_packet,iface=eth0".parse::<PortSpec>().unwrap().takes_over());
+        let refused = "net_null0,takeover=1".parse::<PortSpec>().unwrap_err().to_string();
+        assert!(refused.contains("`takeover=1`"), "{refused}");
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{eal, frame, is_ours, open, pool, receive, send};
-use dpdk::{Error, Mempool, Offload, Port, PortConfig, Waiter, disable_offloads, offloads};
+use dpdk::{Error, Mempool, OffloadsOff, Port, PortConfig, Waiter};
+use interface::{Offload, disable_offloads, offloads};
 use nix::sched::{CloneFlags, unshare};
 
 /// Runs `test` in a new network namespace with a veth pair `a0`–`b0` that is up.
@@ -327,14 +328,21 @@ fn interface_serves_one_port_and_is_restored() {
 }
 
 #[test]
-fn offloads_can_be_read_and_disabled() {
+fn offloads_are_disabled_and_enabled_again() {
     with_veth(|| {
         let on = offloads("a0").unwrap();
         assert!(on.contains(&Offload::TxChecksum) && on.contains(&Offload::Tso), "{on:?}");
         let off = disable_offloads("a0").unwrap();
-        assert!(on.iter().all(|kind| off.contains(kind)), "{on:?} were on, {off:?} went off");
+        assert_eq!(off.kinds(), on);
         assert_eq!(offloads("a0").unwrap(), []);
-        assert_eq!(disable_offloads("a0").unwrap(), []);
+        assert_eq!(disable_offloads("a0").unwrap().kinds(), []);
         assert!(offloads("b0").unwrap().contains(&Offload::TxChecksum), "the peer is untouched");
+        off.enable().unwrap();
+        assert_eq!(offloads("a0").unwrap(), on);
+        let mut held = OffloadsOff::default();
+        held.turn_off("a0");
+        assert_eq!(offloads("a0").unwrap(), []);
+        drop(held);
+        assert_eq!(offloads("a0").unwrap(), on);
     });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kernel network interfaces in the calling thread's network namespace: MTU, flags and offloads.
+//! Kernel network interfaces in the calling thread's network namespace: MTU, flags, offloads and use.
 //!
 //! `dpdk` uses it for the interfaces under its ports, and `linkctl run` for those of its hosts.
 #![allow(unsafe_code, reason = "ioctls of interfaces have no safe wrapper")]
@@ -7,9 +7,11 @@
 
 mod iface;
 mod offload;
+mod used;
 
 pub use iface::{Interface, interface_ioctl, may_open_packet_socket, request, socket_ioctl};
-pub use offload::{Offload, disable_offloads, offloads};
+pub use offload::{Disabled, Offload, disable_offloads, offloads};
+pub use used::Used;
 
 use std::io;
 use thiserror::Error;
@@ -33,7 +35,7 @@ pub enum Error {
     #[error("interface `{iface}`: cannot {action} offloads: {source}; {remedy}")]
     Offload {
         iface: String,
-        /// `read` or `disable`.
+        /// `read`, `disable` or `enable`.
         action: &'static str,
         #[source]
         source: io::Error,

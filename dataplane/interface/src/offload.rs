@@ -82,34 +82,85 @@ pub fn offloads(iface: &str) -> Result<Vec<Offload>, Error> {
     Ok(kinds(features.iter().filter(|feature| feature.active)))
 }
 
+/// Offloads of an interface that were disabled.
+#[derive(Clone, Debug)]
+pub struct Disabled {
+    interface: Interface,
+    /// By number of the feature, those that were enabled.
+    bits: Vec<usize>,
+    blocks: usize,
+    kinds: Vec<Offload>,
+}
+
+impl Disabled {
+    #[must_use]
+    pub fn iface(&self) -> &str {
+        self.interface.name()
+    }
+
+    #[must_use]
+    pub fn kinds(&self) -> &[Offload] {
+        &self.kinds
+    }
+
+    /// Enables them again. An interface that was removed meanwhile has none.
+    ///
+    /// # Errors
+    /// [`Error::Offload`] without CAP_NET_ADMIN.
+    pub fn enable(&self) -> Result<(), Error> {
+        let iface = self.iface();
+        if self.bits.is_empty() || Interface::find(iface).as_ref() != Some(&self.interface) {
+            return Ok(());
+        }
+        set(&self.interface, self.blocks, &self.bits, true).map_err(|source| Error::Offload {
+            iface: iface.to_owned(),
+            action: "enable",
+            source,
+            remedy: "enable them with `ethtool -K`",
+        })
+    }
+}
+
 /// Disables all enabled offloads of interface `iface` that can be disabled, and returns these. Call
 /// [`offloads`] for those that remain enabled.
 ///
 /// # Errors
 /// [`Error::NoInterface`], or [`Error::Offload`] without CAP_NET_ADMIN.
-pub fn disable_offloads(iface: &str) -> Result<Vec<Offload>, Error> {
+pub fn disable_offloads(iface: &str) -> Result<Disabled, Error> {
     let interface = find(iface)?;
-    let (before, blocks) = read(&interface).map_err(|source| read_error(iface, source))?;
-    if !before.iter().any(|feature| feature.active && feature.changeable) {
-        return Ok(Vec::new());
+    let read = || read(&interface).map_err(|source| read_error(iface, source));
+    let (before, blocks) = read()?;
+    let changeable = |feature: &&Feature| feature.changeable;
+    let wanted: Vec<usize> = before.iter().filter(changeable).map(|feature| feature.bit).collect();
+    if before.iter().any(|feature| feature.active && feature.changeable) {
+        set(&interface, blocks, &wanted, false).map_err(|source| Error::Offload {
+            iface: iface.to_owned(),
+            action: "disable",
+            source,
+            remedy: "run as root or with CAP_NET_ADMIN",
+        })?;
     }
+    let (after, _) = read()?;
+    let still = |bit: usize| after.iter().any(|feature| feature.bit == bit && feature.active);
+    let off = |feature: &&Feature| feature.active && !still(feature.bit);
+    let bits = before.iter().filter(off).map(|feature| feature.bit).collect();
+    let mut off = kinds(before.iter().filter(|feature| feature.active));
+    let still = kinds(after.iter().filter(|feature| feature.active));
+    off.retain(|kind| !still.contains(kind));
+    Ok(Disabled { interface, bits, blocks, kinds: off })
+}
+
+/// Requests that features are on or off.
+fn set(interface: &Interface, blocks: usize, bits: &[usize], on: bool) -> io::Result<()> {
     // struct ethtool_sfeatures { u32 cmd, size; { u32 valid, requested; } features[]; }
     let mut request = vec![0_u32; 2 + 2 * blocks];
     (request[0], request[1]) = (SFEATURES, blocks as u32);
-    for feature in before.iter().filter(|feature| feature.changeable) {
-        // Valid and not requested: to disable.
-        request[2 + 2 * (feature.bit / 32)] |= 1 << (feature.bit % 32);
+    for bit in bits {
+        let (block, mask) = (2 + 2 * (bit / 32), 1 << (bit % 32));
+        request[block] |= mask;
+        request[block + 1] |= if on { mask } else { 0 };
     }
-    ethtool(&interface, &mut request).map_err(|source| Error::Offload {
-        iface: iface.to_owned(),
-        action: "disable",
-        source,
-        remedy: "run as root or with CAP_NET_ADMIN",
-    })?;
-    let mut off = kinds(before.iter().filter(|feature| feature.active));
-    let still = offloads(iface)?;
-    off.retain(|kind| !still.contains(kind));
-    Ok(off)
+    ethtool(interface, &mut request)
 }
 
 struct Feature {
