@@ -239,8 +239,12 @@ fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Chosen) -> 
             at_most("switch_from_box", switch.lost_from_box, 0, Unit::Packets),
             lost("switch_to_hosts", switch.lost_to_hosts, at(true)),
             at_most("switch_excess_p99", switch.excess_p99_ns, limits.lateness_p99_ns, Unit::Ns),
+            // A stall of a worker makes a frame late by as much.
+            at_most("switch_excess_max", switch.excess_max_ns, limits.stall_ns, Unit::Ns),
             at_most("switch_early", switch.early, 0, Unit::Packets),
         ]);
+        let stall = switch.stall_max_ns;
+        criteria.extend(stall.map(|ns| at_most("switch_stall", ns, limits.stall_ns, Unit::Ns)));
     }
     if let Some(boxes) = &span.boxes {
         let gaps = boxes.gaps.len() as u64;
@@ -272,6 +276,12 @@ fn remarks(span: &Span) -> Vec<String> {
         remarks.push(
             "the P4 switch did not answer during the whole run, or linkd was restarted: frames may have \
              been lost between hosts and box without a count",
+        );
+    }
+    if span.switch.as_ref().is_some_and(|switch| switch.is_whole && switch.stall_max_ns.is_none()) {
+        remarks.push(
+            "the P4 switch does not report for how long it stood still: frames that waited before it are not \
+             known to be late",
         );
     }
     if span.lossy {

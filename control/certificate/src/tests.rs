@@ -97,6 +97,15 @@ fn criterion_beyond_its_limit_fails_alone() {
             pb::SwitchSpan { excess_p99_ns: 1_000_001, ..witness.clone() },
             Some(("switch_excess_p99", 1_000_001, 1_000_000)),
         ),
+        (
+            pb::SwitchSpan { excess_max_ns: 16_777_216, ..witness.clone() },
+            Some(("switch_excess_max", 16_777_216, 10_000_000)),
+        ),
+        (pb::SwitchSpan { stall_max_ns: Some(10_000_000), ..witness.clone() }, None),
+        (
+            pb::SwitchSpan { stall_max_ns: Some(301_989_888), ..witness.clone() },
+            Some(("switch_stall", 301_989_888, 10_000_000)),
+        ),
         (pb::SwitchSpan { early: 1, ..witness }, Some(("switch_early", 1, 0))),
     ] {
         let failed = Vec::from_iter(failed);
@@ -142,6 +151,17 @@ fn loss_in_the_switch_is_named_with_its_port() {
     };
     assert_eq!(of("switch_to_hosts")["places"][1]["port"], 3);
     assert_eq!(of("switch_from_box").get("places"), None);
+}
+
+#[test]
+fn switch_that_does_not_report_stalls_is_remarked() {
+    let remarks = |stall_max_ns| {
+        let switch = pb::SwitchSpan { is_whole: true, stall_max_ns, ..Default::default() };
+        let span = pb::Span { switch: Some(switch), ..sound().span.unwrap() };
+        judged(pb::Stats { span: Some(span), ..sound() }, &Limits::default()).remarks
+    };
+    assert!(remarks(None)[0].contains("does not report for how long it stood still"));
+    assert!(remarks(Some(0)).is_empty());
 }
 
 #[test]

@@ -426,7 +426,9 @@ async fn failed_outside(lab: &Lab, mark: bool) -> Vec<(String, u64)> {
     let mut certificates = CertificatesClient::new(lab.linkd());
     let found = certificates.get_certificate(request).await.unwrap().into_inner();
     let outside = |c: &&pb::Criterion| c.name.starts_with("switch_");
-    assert_eq!(found.criteria.iter().filter(outside).count(), 6, "{:?}", found.criteria);
+    // Without the one for stalls, if nobody has asked the switch for them.
+    let count = found.criteria.iter().filter(outside).count();
+    assert!((7..=8).contains(&count), "{:?}", found.criteria);
     let failed = found.criteria.into_iter().filter(|c| outside(&c) && !c.holds);
     failed.map(|c| (c.name, c.value)).collect()
 }

@@ -13,7 +13,7 @@ pub mod session;
 
 pub use entry::{Entry, Match};
 pub use info::P4Info;
-pub use session::{Change, Count, Error, Session, Stream, StreamEvent, Target, Tls};
+pub use session::{Change, Count, Error, Session, Stalls, Stream, StreamEvent, Target, Tls};
 
 /// Generated from `proto/`; the `.proto` files have the documentation.
 pub mod proto {

@@ -9,11 +9,13 @@
 mod change;
 mod channel;
 mod error;
+mod stalls;
 mod stream;
 
 pub use change::{Change, Count, DigestConfig};
 pub use channel::Tls;
 pub use error::{Error, Failure};
+pub use stalls::Stalls;
 pub use stream::{Stream, StreamEvent};
 
 use crate::entry::{Entry, Key};
@@ -27,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tonic::Code;
 use tonic::transport::Channel;
 
 /// Time limit for a connection and for the election result.
@@ -302,10 +305,23 @@ impl Session {
         let digest = self.info.digest(digest)?;
         let asked = p4::DigestEntry { digest_id: digest.id, config: None };
         let answered = match self.read(vec![Kind::DigestEntry(asked)]).await {
-            Err(Error::Refused { code: tonic::Code::NotFound, .. }) => return Ok(None),
+            Err(Error::Refused { code: Code::NotFound, .. }) => return Ok(None),
             answered => answered?,
         };
         Ok(answered.into_iter().find_map(|entity| change::digest(digest.id, &entity)))
+    }
+
+    /// How often the switch stood still since its program was loaded. `None` if it does not report it.
+    ///
+    /// # Errors
+    /// If the switch does not answer, or answers something else.
+    pub async fn stalls(&self) -> Result<Option<Stalls>, Error> {
+        let answered = match self.read(vec![Stalls::asked()]).await {
+            // Servers refuse an extern that they do not have with various codes.
+            Err(Error::Refused { .. }) => return Ok(None),
+            answered => answered?,
+        };
+        answered.first().map(Stalls::decode).transpose()
     }
 
     async fn read(&self, asked: Vec<Kind>) -> Result<Vec<Kind>, Error> {

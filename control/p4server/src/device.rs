@@ -12,7 +12,7 @@ use p4::update::Type;
 use p4runtime::entry::Key;
 use p4runtime::proto::google::rpc;
 use p4runtime::proto::p4::v1 as p4;
-use p4runtime::{Change, Count, Entry, P4Info, bits};
+use p4runtime::{Change, Count, Entry, P4Info, Stalls, bits};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
@@ -333,6 +333,7 @@ impl<T: Target> Device<T> {
                 Ok(None)
             }
             Some(Kind::DirectCounterEntry(_)) => Err(Status::unimplemented("direct counters")),
+            Some(Kind::ExternEntry(_)) => Err(Status::unimplemented("externs")),
             None => Err(Status::invalid_argument("no entity")),
         }
     }
@@ -485,6 +486,10 @@ impl<T: Target> Device<T> {
                     answer.push(Kind::PacketReplicationEngineEntry(entry));
                 }
             }
+            Kind::ExternEntry(asked) if Stalls::is_asked_by(asked) => {
+                answer.push(Kind::ExternEntry(self.target.stalls()?.encode()));
+            }
+            Kind::ExternEntry(_) => return Err(Status::unimplemented("no such extern")),
             Kind::DigestEntry(_) => {
                 let config = self.digests.ok_or_else(|| Status::not_found("not configured"))?;
                 answer.push(Kind::DigestEntry(config));

@@ -8,7 +8,7 @@ use crate::encrypted::Keys;
 use crate::service::Server;
 use crate::target::Target;
 use p4runtime::entry::Key;
-use p4runtime::{Change, Count, Entry, P4Info};
+use p4runtime::{Change, Count, Entry, P4Info, Stalls};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
@@ -23,12 +23,14 @@ use tonic::Status;
 struct Memory {
     counters: HashMap<(String, u64), Count>,
     direct: HashMap<Key, Count>,
+    stalls: Stalls,
     log: Vec<String>,
 }
 
 impl Target for Memory {
     fn load(&mut self, _: &[u8], _: &P4Info) -> Result<(), Status> {
         self.counters.clear();
+        self.stalls = Stalls::default();
         self.log.push("push".into());
         Ok(())
     }
@@ -50,6 +52,10 @@ impl Target for Memory {
 
     fn direct_count(&mut self, key: &Key) -> Result<Count, Status> {
         Ok(self.direct.get(key).copied().unwrap_or_default())
+    }
+
+    fn stalls(&mut self) -> Result<Stalls, Status> {
+        Ok(self.stalls.clone())
     }
 }
 
@@ -184,6 +190,11 @@ impl Fake {
         let mut device = self.device();
         let cell = device.target.direct.entry(key.clone()).or_default();
         *cell = cell.plus(count);
+    }
+
+    /// The switch stood still for so many ns.
+    pub fn stall(&self, ns: u64) {
+        self.device().target.stalls.add(ns);
     }
 
     #[must_use]

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use p4runtime::entry::Key;
-use p4runtime::{Change, Count, P4Info};
+use p4runtime::{Change, Count, P4Info, Stalls};
 use tonic::Status;
 
 /// Executes a program. The server has checked all arguments against the program and its entries.
@@ -33,5 +33,13 @@ pub trait Target: Send + 'static {
     /// The answer to the controller; without direct counters always.
     fn direct_count(&mut self, _key: &Key) -> Result<Count, Status> {
         Err(Status::unimplemented("no direct counters"))
+    }
+
+    /// How often the switch stood still since the program was loaded.
+    ///
+    /// # Errors
+    /// The answer to the controller; without a measurement always.
+    fn stalls(&mut self) -> Result<Stalls, Status> {
+        Err(Status::unimplemented("stalls are not measured"))
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use p4runtime::{Change, Count, P4Info};
+use p4runtime::{Change, Count, P4Info, Stalls};
 use p4server::Target;
 use tonic::Status;
 
@@ -102,5 +102,10 @@ impl Target for Switch {
             counts.extend(answer(&answered, Status::internal)?);
         }
         Ok(counts)
+    }
+
+    fn stalls(&mut self) -> Result<Stalls, Status> {
+        let answered = self.ask(|answer| Request::Stalls { answer })?;
+        answer(&answered, Status::internal)
     }
 }

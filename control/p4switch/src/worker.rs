@@ -3,16 +3,19 @@
 //!
 //! It receives a burst from each port, runs the pipeline until it is empty, and sends. Requests are
 //! handled in between. Without a program, frames are dropped.
+//!
+//! The time between two turns of the loop, without its sleep, is a stall: frames that arrive meanwhile wait,
+//! and the switch takes the time of their arrival only afterwards.
 
 use std::collections::VecDeque;
 use std::io::Read;
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dpdk::{Eal, Waiter};
-use p4runtime::Count;
+use p4runtime::{Count, Stalls};
 use swx::{Entry, Key, Pipeline};
 
 use crate::ports::{Counts, Ports, Queues};
@@ -24,6 +27,8 @@ const STEP: u32 = 256;
 const EMPTY: u32 = 200;
 /// Longest sleep.
 const SLEEP: Duration = Duration::from_millis(1);
+/// Shorter stalls are not counted.
+const STALL: Duration = Duration::from_micros(100);
 
 /// Where a counter is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +83,10 @@ pub enum Request {
         cells: Range<u32>,
         answer: Answer<Vec<Count>>,
     },
+    /// Stalls since the program was loaded.
+    Stalls {
+        answer: Answer<Stalls>,
+    },
 }
 
 /// Whether an idle worker sleeps.
@@ -96,24 +105,46 @@ pub struct Worker {
     requests: Receiver<Request>,
     /// Readable when there is a request.
     bell: UnixStream,
+    watch: Watch,
+}
+
+/// Finds stalls of the loop.
+#[derive(Debug)]
+struct Watch {
+    /// When the next turn should begin at the latest: now, or at the end of a sleep.
+    expected: Instant,
+    /// Since the program was loaded.
+    stalls: Stalls,
+}
+
+impl Watch {
+    fn starting(now: Instant) -> Self {
+        Self { expected: now, stalls: Stalls::default() }
+    }
+
+    /// A turn begins. Its own work counts as well.
+    fn turn(&mut self, now: Instant) {
+        let stall = now.saturating_duration_since(self.expected);
+        if stall >= STALL {
+            self.stalls.add(u64::try_from(stall.as_nanos()).unwrap_or(u64::MAX));
+        }
+        self.expected = now;
+    }
 }
 
 impl Worker {
     /// `bell` gets a byte for each request, so that it ends a sleep. It does not block.
     #[must_use]
-    pub const fn new(
-        eal: Eal,
-        ports: Ports,
-        requests: Receiver<Request>,
-        bell: UnixStream,
-    ) -> Self {
-        Self { eal, ports, pipeline: None, requests, bell }
+    pub fn new(eal: Eal, ports: Ports, requests: Receiver<Request>, bell: UnixStream) -> Self {
+        Self { eal, ports, pipeline: None, requests, bell, watch: Watch::starting(Instant::now()) }
     }
 
     /// Runs until all senders of requests are gone. Returns the counts of the ports.
     pub fn run(mut self, idle: Idle, mut waiter: Waiter) -> Counts {
         let mut empty = 0;
+        self.watch.expected = Instant::now();
         loop {
+            self.watch.turn(Instant::now());
             match self.requests.try_recv() {
                 Ok(request) => {
                     self.handle(request);
@@ -126,6 +157,7 @@ impl Worker {
             if self.exchange() {
                 empty = 0;
             } else if idle == Idle::Adaptive && empty >= EMPTY {
+                self.watch.expected = Instant::now() + SLEEP;
                 waiter.wait(SLEEP);
             } else {
                 empty += 1;
@@ -171,6 +203,9 @@ impl Worker {
             Request::Counts { counter, cells, answer } => {
                 let _ = answer.send(self.counts(&counter, cells));
             }
+            Request::Stalls { answer } => {
+                let _ = answer.send(Ok(self.watch.stalls.clone()));
+            }
         }
     }
 
@@ -185,6 +220,7 @@ impl Worker {
         self.pipeline = Some(pipeline);
         self.ports.groups.clear();
         self.ports.clear_sent();
+        self.watch.stalls = Stalls::default();
         Ok(tables)
     }
 
@@ -235,5 +271,29 @@ impl Worker {
         let (packets, bytes) = (read(packets)?, read(bytes)?);
         let count = |(packets, bytes)| Count { packets, bytes };
         Ok(packets.into_iter().zip(bytes).map(count).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stall_is_the_time_between_turns_without_the_sleep() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut watch = Watch::starting(start);
+        watch.turn(start + ms(300));
+        // Woken early, and at its end.
+        for woken in [350, 401] {
+            watch.expected = start + ms(401);
+            watch.turn(start + ms(woken));
+        }
+        watch.turn(start + ms(401) + STALL / 2);
+        assert_eq!(watch.stalls.0.values().sum::<u64>(), 1);
+        watch.expected = start + ms(500);
+        watch.turn(start + ms(510));
+        let bounds: Vec<_> = watch.stalls.0.keys().map(|ns| ns / 1_000_000).collect();
+        assert_eq!(bounds, [10, 301]);
     }
 }

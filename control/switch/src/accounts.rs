@@ -10,6 +10,7 @@ use crate::cells::Cells;
 use crate::config::Config;
 use crate::model::{
     BYPASS, Counts, DEFAULT, Egress, Fates, Histogram, MAX_CLIENTS, Mirrored, Point, PortDrops,
+    Stalls,
 };
 use crate::names::{self, BINS, DROP_CELLS, FATE_CELLS};
 use emu::units::{ByDirection, Direction};
@@ -63,6 +64,8 @@ pub struct Accounts {
     /// Copies for all ports where frames of a direction leave.
     floods: [Cell; 2],
     copies: Option<Copies>,
+    /// Stalls by their bound; `None` before the switch reported any, or if it does not.
+    stalls: Option<BTreeMap<u64, Cell>>,
 }
 
 /// Cells of the port for copies.
@@ -130,7 +133,7 @@ impl Accounts {
         let copies = self.copies.iter_mut();
         let copies =
             copies.flat_map(|of| of.made.as_flattened_mut().iter_mut().chain([&mut of.sent]));
-        let all = all.chain(copies);
+        let all = all.chain(copies).chain(self.stalls.iter_mut().flat_map(BTreeMap::values_mut));
         all.for_each(Cell::restart);
     }
 
@@ -172,6 +175,7 @@ impl Accounts {
         self.read_ports(session).await?;
         self.read_egress(session).await?;
         self.read_copies(session).await?;
+        self.read_stalls(session).await?;
         let both = Direction::BOTH.map(|direction| (0, direction));
         let first = |_, direction| names::lateness(direction);
         let late = read(session, names::LATENESS, first, BINS, &both).await?;
@@ -220,6 +224,23 @@ impl Accounts {
         let sent = counts(session, names::SENT, &[copies.port.into()]).await?;
         update(copies.made.as_flattened_mut(), &made);
         update(std::slice::from_mut(&mut copies.sent), &sent);
+        Ok(())
+    }
+
+    /// A switch that does not report stalls has none from before either.
+    async fn read_stalls(&mut self, session: &Session) -> Result<(), Error> {
+        let Some(Stalls(read)) = session.stalls().await? else {
+            self.stalls = None;
+            return Ok(());
+        };
+        let cells = self.stalls.get_or_insert_default();
+        for bound in read.keys() {
+            cells.entry(*bound).or_default();
+        }
+        for (bound, cell) in cells {
+            let packets = read.get(bound).copied().unwrap_or(0);
+            cell.read(Count { packets, bytes: 0 });
+        }
         Ok(())
     }
 
@@ -290,6 +311,9 @@ impl Accounts {
             transit: ByDirection(Direction::BOTH.map(transit)),
             lateness: ByDirection(self.lateness.each_ref().map(lateness)),
             early: early.map(|cell| cell.value().packets).sum(),
+            stalls: self.stalls.as_ref().map(|cells| {
+                Stalls(cells.iter().map(|(bound, cell)| (*bound, cell.value().packets)).collect())
+            }),
         }
     }
 }

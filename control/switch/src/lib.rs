@@ -29,7 +29,8 @@ pub use handle::Switch;
 pub use hosts::Ageing;
 pub use model::{
     BYPASS, Client, Count, Counts, DEFAULT, Egress, Error, Fates, Histogram, Loss, MAX_CLIENTS,
-    Match, Mirror, Mirrored, News, Offload, Owners, Phase, Point, PortDrops, Status, bucket,
+    Match, Mirror, Mirrored, News, Offload, Owners, Phase, Point, PortDrops, Stalls, Status,
+    bucket,
 };
 pub use names::CheckError;
 pub use p4runtime::Tls;

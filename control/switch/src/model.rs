@@ -166,6 +166,8 @@ pub struct Status {
 
 /// Frames and bytes. The switch's architecture defines the byte count of a frame.
 pub use p4runtime::Count;
+/// Number of stalls by the upper bound of their durations, ns.
+pub use p4runtime::Stalls;
 
 /// Frames of one client and direction by fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -255,6 +257,8 @@ pub struct Counts {
     pub lateness: ByDirection<Histogram>,
     /// Frames that returned earlier than the box intended.
     pub early: u64,
+    /// How often the switch stood still; `None` if it does not report it.
+    pub stalls: Option<Stalls>,
 }
 
 #[derive(Clone, Debug, thiserror::Error)]

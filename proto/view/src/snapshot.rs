@@ -96,6 +96,11 @@ pub struct SwitchSpan {
     pub lost_to_hosts: u64,
     #[serde(default)]
     pub lost_at_egress: Vec<PortLoss>,
+    #[serde(default)]
+    pub excess_max_ns: u64,
+    /// `None` (null in JSON) if the switch does not report it.
+    #[serde(default)]
+    pub stall_max_ns: Option<u64>,
 }
 
 /// Frames lost in the switch before the egress of a port.
@@ -314,6 +319,8 @@ impl From<pb::SwitchSpan> for SwitchSpan {
             early: span.early,
             lost_to_hosts: span.lost_to_hosts,
             lost_at_egress: span.lost_at_egress.into_iter().map(loss).collect(),
+            excess_max_ns: span.excess_max_ns,
+            stall_max_ns: span.stall_max_ns,
         }
     }
 }

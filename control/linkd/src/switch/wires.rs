@@ -5,7 +5,7 @@
 //! frame passes first is read first: missing frames are then lost, and the largest difference so far is
 //! the least number of lost frames. It is exact when no frame was in flight.
 
-use ::switch::{Count, Counts, Fates, Histogram};
+use ::switch::{Count, Counts, Fates, Histogram, Stalls};
 use emu::units::{ByDirection, Direction};
 use proto::linkemu::v1 as pb;
 use std::collections::BTreeMap;
@@ -29,6 +29,7 @@ struct Mark {
     lost: Lost,
     early: u64,
     excess: Vec<u64>,
+    stalls: Option<Stalls>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -37,6 +38,8 @@ pub(super) struct Witness {
     mark: Option<Mark>,
     /// Since when it had answered when it was asked first.
     first: Option<Instant>,
+    /// Stalls before it was asked first.
+    former_stalls: Option<Stalls>,
 }
 
 impl Witness {
@@ -52,6 +55,9 @@ impl Witness {
     ) {
         self.compare(stats, before, after);
         self.first = self.first.or(since);
+        if self.former_stalls.is_none() {
+            self.former_stalls.clone_from(&after.stalls);
+        }
         let excess = excess(after);
         if let Some(span) = &mut stats.span {
             let mark = self.mark.as_ref().filter(|mark| mark.at_ns == span.since_ns);
@@ -66,7 +72,9 @@ impl Witness {
             let bins = mark.map_or(&[][..], |mark| &mark.excess);
             let counts = excess.iter().enumerate();
             let counts = counts.map(|(at, n)| n - bins.get(at).unwrap_or(&0).min(n));
+            let counts = counts.collect::<Vec<_>>();
             let bounds = &after.lateness[Direction::Forward].bounds;
+            let former = mark.map_or(&self.former_stalls, |mark| &mark.stalls);
             span.switch = Some(pb::SwitchSpan {
                 is_whole: match mark {
                     Some(mark) => since.is_some_and(|since| since <= mark.instant),
@@ -78,13 +86,16 @@ impl Witness {
                 lost_to_hosts: of_side(true),
                 lost_at_egress: at_egress,
                 lost_from_box: self.lost.from_box - base.from_box.min(self.lost.from_box),
-                excess_p99_ns: percentile_99(bounds, &counts.collect::<Vec<_>>()),
+                excess_p99_ns: beyond(bounds, &counts, 100),
+                excess_max_ns: beyond(bounds, &counts, u64::MAX),
+                stall_max_ns: after.stalls.as_ref().map(|stalls| longest(stalls, former.as_ref())),
                 early: after.early.saturating_sub(early),
             });
         }
         if marks {
             let (at_ns, lost, early) = (stats.time_ns, self.lost.clone(), after.early);
-            self.mark = Some(Mark { at_ns, instant: Instant::now(), lost, early, excess });
+            let (instant, stalls) = (Instant::now(), after.stalls.clone());
+            self.mark = Some(Mark { at_ns, instant, lost, early, excess, stalls });
         }
     }
 
@@ -143,10 +154,11 @@ fn excess(counts: &Counts) -> Vec<u64> {
     (0..length).map(|at| of(forward, at) + of(back, at)).collect()
 }
 
-/// Upper bound of the bin of the 99th percentile; the largest number in the last bin, zero without frames.
-fn percentile_99(bounds: &[u64], counts: &[u64]) -> u64 {
+/// Upper bound of the bin that one frame in `share` is beyond, and of the largest if `share` is more than
+/// there are; the largest number in the last bin, zero without frames.
+fn beyond(bounds: &[u64], counts: &[u64], share: u64) -> u64 {
     let all: u64 = counts.iter().sum();
-    let mut above = all / 100;
+    let mut above = all / share;
     for (at, count) in counts.iter().enumerate().rev() {
         if *count > above {
             return bounds.get(at).copied().unwrap_or(u64::MAX);
@@ -154,6 +166,13 @@ fn percentile_99(bounds: &[u64], counts: &[u64]) -> u64 {
         above -= count;
     }
     0
+}
+
+/// The bound of the longest stall since `former`; zero without any.
+fn longest(stalls: &Stalls, former: Option<&Stalls>) -> u64 {
+    let before = |bound| former.and_then(|former| former.0.get(bound)).copied().unwrap_or(0);
+    let since = stalls.0.iter().rev().find(|(bound, count)| **count > before(bound));
+    since.map_or(0, |(bound, _)| *bound)
 }
 
 #[cfg(test)]
@@ -266,6 +285,32 @@ mod tests {
         let found = run(&mut witness, stats([189, 0], [0, 200], 10), [&second; 2], false);
         assert!(found.is_whole);
         assert_eq!((found.lost_to_box, found.excess_p99_ns, found.early), (1, 2_000, 0));
+        assert_eq!(found.excess_max_ns, 2_000);
+        let third = counts([300, 0], [300, 0], &[200, 98, 3]);
+        let found = run(&mut witness, stats([289, 0], [0, 300], 10), [&third; 2], false);
+        assert_eq!((found.excess_p99_ns, found.excess_max_ns), (2_000, u64::MAX));
+        // No switch has told of its stalls.
+        assert_eq!(found.stall_max_ns, None);
+    }
+
+    #[test]
+    fn longest_stall_is_that_of_the_run() {
+        let mut witness = Witness::default();
+        let look = |stalls: &[(u64, u64)]| Counts {
+            stalls: Some(Stalls(stalls.iter().copied().collect())),
+            ..counts([1, 0], [1, 0], &[])
+        };
+        let stall = |witness: &mut Witness, counts: &Counts, since_ns, marks| {
+            run(witness, stats([1, 0], [0, 1], since_ns), [counts; 2], marks).stall_max_ns
+        };
+        // While the program was loaded.
+        let loaded = look(&[(2_000, 3), (500_000, 1)]);
+        assert_eq!(stall(&mut witness, &loaded, 0, false), Some(0));
+        let first = look(&[(2_000, 4), (500_000, 1)]);
+        assert_eq!(stall(&mut witness, &first, 0, true), Some(2_000));
+        assert_eq!(stall(&mut witness, &first, 10, false), Some(0));
+        let second = look(&[(1_000, 1), (2_000, 4), (300_000, 1), (500_000, 1)]);
+        assert_eq!(stall(&mut witness, &second, 10, false), Some(300_000));
     }
 
     #[test]
@@ -282,18 +327,19 @@ mod tests {
     }
 
     #[test]
-    fn percentile_is_the_bound_of_its_bin() {
+    fn percentile_and_maximum_are_the_bounds_of_their_bins() {
         let bounds = [10, 20];
-        for (counts, expected) in [
-            (&[0, 0, 0][..], 0),
-            (&[5, 0, 0], 10),
-            (&[99, 1, 0], 10),
-            (&[98, 2, 0], 20),
-            (&[197, 2, 1], 20),
-            (&[0, 0, 1], u64::MAX),
-            (&[], 0),
+        for (counts, percentile, maximum) in [
+            (&[0, 0, 0][..], 0, 0),
+            (&[5, 0, 0], 10, 10),
+            (&[99, 1, 0], 10, 20),
+            (&[98, 2, 0], 20, 20),
+            (&[197, 2, 1], 20, u64::MAX),
+            (&[0, 0, 1], u64::MAX, u64::MAX),
+            (&[], 0, 0),
         ] {
-            assert_eq!(percentile_99(&bounds, counts), expected, "{counts:?}");
+            let found = (beyond(&bounds, counts, 100), beyond(&bounds, counts, u64::MAX));
+            assert_eq!(found, (percentile, maximum), "{counts:?}");
         }
     }
 }
