@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
+use crate::connection::Number;
 use crate::target::Target;
 
 /// Maximum number of queued messages to a controller.
@@ -41,6 +42,8 @@ type Sender = mpsc::Sender<Result<p4::StreamMessageResponse, Status>>;
 #[derive(Debug)]
 struct Controller {
     election: u128,
+    /// Of its stream.
+    connection: Number,
     sender: Sender,
 }
 
@@ -74,8 +77,9 @@ pub struct Device<T> {
     lists: u64,
     pub(crate) acknowledged: u64,
     pub(crate) pushes: u64,
+    /// By stream.
     controllers: BTreeMap<u64, Controller>,
-    connections: u64,
+    streams: u64,
     pub faults: Faults,
     pub target: T,
 }
@@ -105,7 +109,7 @@ impl<T: Target> Device<T> {
             acknowledged: 0,
             pushes: 0,
             controllers: BTreeMap::new(),
-            connections: 0,
+            streams: 0,
             faults: Faults {
                 hangs: false,
                 reads_hang: false,
@@ -121,10 +125,10 @@ impl<T: Target> Device<T> {
 
     /// Forgets the program and all controllers, as a new process does.
     pub(crate) fn restart(&mut self, target: T) {
-        let Self { number, pushes, connections, .. } = *self;
+        let Self { number, pushes, streams, .. } = *self;
         let Faults { is_down, hangs, drops_metadata, .. } = self.faults;
         let faults = Faults { is_down, hangs, drops_metadata, ..Faults::default() };
-        *self = Self { pushes, connections, faults, ..Self::new(number, target) };
+        *self = Self { pushes, streams, faults, ..Self::new(number, target) };
     }
 
     pub(crate) fn down(&mut self, down: bool) {
@@ -149,15 +153,22 @@ impl<T: Target> Device<T> {
         self.controllers.values().max_by_key(|controller| controller.election)
     }
 
-    fn permit(&self, election: Option<p4::Uint128>) -> Result<(), Status> {
-        let primary = self.primary().is_some_and(|one| one.election == number(election));
-        let primary = primary && !self.faults.denies;
-        if primary { Ok(()) } else { Err(Status::permission_denied("Not primary")) }
+    /// Only the primary may write, by the connection of its stream.
+    fn permit(&self, connection: Number, election: Option<p4::Uint128>) -> Result<(), Status> {
+        let primary = self.primary().filter(|one| one.election == number(election));
+        match primary {
+            Some(one) if one.connection == connection && !self.faults.denies => Ok(()),
+            Some(_) if !self.faults.denies => Err(Status::permission_denied(
+                "Not primary: writes are accepted by the connection of the primary's stream alone",
+            )),
+            _ => Err(Status::permission_denied("Not primary")),
+        }
     }
 
-    /// A controller takes part in the election. Returns its connection id.
+    /// A controller takes part in the election. Returns the number of its stream.
     pub(crate) fn join(
         &mut self,
+        connection: Number,
         update: &p4::MasterArbitrationUpdate,
         sender: Sender,
     ) -> Result<u64, Status> {
@@ -165,20 +176,20 @@ impl<T: Target> Device<T> {
         if self.controllers.values().any(|controller| controller.election == election) {
             return Err(Status::invalid_argument("Election id already exists"));
         }
-        self.connections += 1;
-        self.controllers.insert(self.connections, Controller { election, sender });
+        self.streams += 1;
+        self.controllers.insert(self.streams, Controller { election, connection, sender });
         let first = self.primary().is_some_and(|one| one.election == election);
-        self.notify(if first { None } else { Some(self.connections) });
-        Ok(self.connections)
+        self.notify(if first { None } else { Some(self.streams) });
+        Ok(self.streams)
     }
 
     pub(crate) fn controllers(&self) -> usize {
         self.controllers.len()
     }
 
-    pub(crate) fn leave(&mut self, connection: u64) {
+    pub(crate) fn leave(&mut self, stream: u64) {
         let before = self.primary().map(|one| one.election);
-        self.controllers.remove(&connection);
+        self.controllers.remove(&stream);
         if self.primary().map(|one| one.election) != before {
             self.notify(None);
         }
@@ -188,8 +199,8 @@ impl<T: Target> Device<T> {
         let Some(primary) = self.primary().map(|one| one.election) else {
             return;
         };
-        for (connection, one) in &self.controllers {
-            if only.is_none_or(|only| only == *connection) {
+        for (stream, one) in &self.controllers {
+            if only.is_none_or(|only| only == *stream) {
                 let (code, message) = if one.election == primary {
                     (Code::Ok, "Is primary")
                 } else {
@@ -229,9 +240,10 @@ impl<T: Target> Device<T> {
     /// If the program is invalid, or the caller is not the primary.
     pub(crate) fn push(
         &mut self,
+        connection: Number,
         request: p4::SetForwardingPipelineConfigRequest,
     ) -> Result<(), Status> {
-        self.permit(request.election_id)?;
+        self.permit(connection, request.election_id)?;
         let config = request.config.unwrap_or_default();
         let info = P4Info::decode(&config.p4info);
         let info = info.map_err(|error| Status::invalid_argument(error.to_string()))?;
@@ -255,8 +267,12 @@ impl<T: Target> Device<T> {
     ///
     /// # Errors
     /// If no update was tried.
-    pub(crate) fn write(&mut self, request: p4::WriteRequest) -> Result<Vec<p4::Error>, Status> {
-        self.permit(request.election_id)?;
+    pub(crate) fn write(
+        &mut self,
+        connection: Number,
+        request: p4::WriteRequest,
+    ) -> Result<Vec<p4::Error>, Status> {
+        self.permit(connection, request.election_id)?;
         let info = self.program()?.clone();
         let (mut changes, mut undo) = (Vec::new(), Vec::new());
         let updates = request.updates.into_iter();
@@ -578,6 +594,7 @@ mod tests {
         }
     }
 
+    const CONNECTION: Number = Number(7);
     const PRIMARY: Option<p4::Uint128> = Some(p4::Uint128 { high: 0, low: 1 });
 
     fn write(device: &mut Device<Stubborn>, updates: Vec<(Type, Kind)>) -> Vec<i32> {
@@ -587,7 +604,12 @@ mod tests {
         };
         let updates = updates.into_iter().map(update).collect();
         let request = p4::WriteRequest { election_id: PRIMARY, updates, ..Default::default() };
-        device.write(request).unwrap().into_iter().map(|error| error.canonical_code).collect()
+        device
+            .write(CONNECTION, request)
+            .unwrap()
+            .into_iter()
+            .map(|error| error.canonical_code)
+            .collect()
     }
 
     fn group(ports: Range<u32>) -> Kind {
@@ -604,7 +626,7 @@ mod tests {
         let mut device = Device::new(1, Stubborn::default());
         let (sender, _answers) = mpsc::channel(WAITING);
         let join = p4::MasterArbitrationUpdate { election_id: PRIMARY, ..Default::default() };
-        device.join(&join, sender).unwrap();
+        device.join(CONNECTION, &join, sender).unwrap();
         let config = p4::ForwardingPipelineConfig {
             p4info: p4src::BMV2_P4INFO.to_vec(),
             ..Default::default()
@@ -614,7 +636,7 @@ mod tests {
             config: Some(config),
             ..Default::default()
         };
-        device.push(request).unwrap();
+        device.push(CONNECTION, request).unwrap();
         device
     }
 
@@ -684,9 +706,26 @@ mod tests {
         let (full, missing) = (Code::ResourceExhausted as i32, Code::NotFound as i32);
         assert_eq!(write(&mut device, refused), [full, full, full, full, missing, full]);
         assert_eq!((&device.entries, &device.groups), (&entries, &groups));
-        // Others than the primary may not write.
-        device.target.refuses = false;
-        let request = p4::WriteRequest { election_id: None, ..Default::default() };
-        assert_eq!(device.write(request).unwrap_err().code(), Code::PermissionDenied);
+    }
+
+    #[test]
+    fn only_the_connection_of_the_primary_writes() {
+        let mut device = ready();
+        let request = |low| {
+            let election_id = Some(p4::Uint128 { high: 0, low });
+            p4::WriteRequest { election_id, ..Default::default() }
+        };
+        assert_eq!(device.write(CONNECTION, request(1)).unwrap(), []);
+        let other = Number(8);
+        // Another id; the primary's by another connection; and that without a stream.
+        for (connection, election) in [(CONNECTION, 2), (other, 1), (other, 2)] {
+            let refused = device.write(connection, request(election)).unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied, "{connection:?} {election}");
+        }
+        let push =
+            p4::SetForwardingPipelineConfigRequest { election_id: PRIMARY, ..Default::default() };
+        assert_eq!(device.push(other, push).unwrap_err().code(), Code::PermissionDenied);
+        device.leave(1);
+        assert!(device.write(CONNECTION, request(1)).is_err(), "the stream has ended");
     }
 }

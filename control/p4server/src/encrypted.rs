@@ -4,17 +4,13 @@
 use rustls::ServerConfig;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::server::Connected;
 
 /// Time limit for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -26,46 +22,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The configuration of the next handshake.
 pub type Keys = watch::Receiver<Arc<ServerConfig>>;
 
-/// A connection after its handshake.
-#[derive(Debug)]
-pub(crate) struct Encrypted(TlsStream<TcpStream>);
-
-impl Connected for Encrypted {
-    type ConnectInfo = ();
-
-    fn connect_info(&self) {}
-}
-
-impl AsyncRead for Encrypted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Encrypted {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-}
-
 /// Accepts connections until the stream is dropped. Refused handshakes are logged.
-pub(crate) fn accept(listener: TcpListener, keys: Keys) -> ReceiverStream<io::Result<Encrypted>> {
+pub(crate) fn accept(
+    listener: TcpListener,
+    keys: Keys,
+) -> ReceiverStream<io::Result<TlsStream<TcpStream>>> {
     let (sender, receiver) = mpsc::channel(1);
     let slots = Arc::new(Semaphore::new(HANDSHAKES));
     tokio::spawn(async move {
@@ -87,7 +48,7 @@ pub(crate) fn accept(listener: TcpListener, keys: Keys) -> ReceiverStream<io::Re
                 match shake(io, config).await {
                     Ok(stream) => {
                         // Without a receiver the server has ended.
-                        let _ended = sender.send(Ok(Encrypted(stream))).await;
+                        let _ended = sender.send(Ok(stream)).await;
                     }
                     Err(why) => tracing::warn!(%from, "a connection is refused: {why}"),
                 }

@@ -3,6 +3,7 @@
 //!
 //! It can restart, hang, refuse, and give invalid answers. It serves until it is dropped.
 
+use crate::connection::Listener;
 use crate::device::{Device, Wrong};
 use crate::encrypted::Keys;
 use crate::service::Server;
@@ -92,7 +93,7 @@ impl Fake {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let server = Server::new(Device::new(number, Memory::default()));
-        let serving = server.clone().serve(listener, keys);
+        let serving = server.clone().serve(Listener::Tcp(listener, keys));
         let task = tokio::spawn(async {
             if let Err(error) = serving.await {
                 tracing::error!("the tests' switch ends: {error}");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The P4Runtime calls.
 
+use crate::connection::{Listener, Number};
 use crate::device::{Device, Faults, WAITING, Wrong};
-use crate::encrypted::{self, Keys};
 use crate::target::Target;
 use p4::p4_runtime_server::{P4Runtime, P4RuntimeServer};
 use p4::stream_message_request::Update as Request;
@@ -12,10 +12,9 @@ use prost::Message;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Response, Status, Streaming};
 
 /// Interval between checks for the end of a hang.
@@ -50,21 +49,14 @@ impl<T: Target> Server<T> {
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves on a listener until it fails; with TLS, if there are keys.
+    /// Serves on a listener until it fails.
     ///
     /// # Errors
     /// From the transport.
-    pub async fn serve(
-        self,
-        listener: TcpListener,
-        keys: Option<Keys>,
-    ) -> Result<(), tonic::transport::Error> {
-        let router = tonic::transport::Server::builder()
-            .add_service(P4RuntimeServer::new(self).max_decoding_message_size(LARGEST));
-        match keys {
-            None => router.serve_with_incoming(TcpListenerStream::new(listener)).await,
-            Some(keys) => router.serve_with_incoming(encrypted::accept(listener, keys)).await,
-        }
+    pub async fn serve(self, listener: Listener) -> Result<(), tonic::transport::Error> {
+        let service = P4RuntimeServer::new(self).max_decoding_message_size(LARGEST);
+        let router = tonic::transport::Server::builder().add_service(service);
+        router.serve_with_incoming(listener.connections()).await
     }
 
     /// Waits while the switch hangs.
@@ -85,14 +77,21 @@ impl<T: Target> Server<T> {
     }
 }
 
+/// The connection of a call.
+fn connection<T>(request: &tonic::Request<T>) -> Result<Number, Status> {
+    let number = request.extensions().get::<Number>().copied();
+    number.ok_or_else(|| Status::internal("a call without a connection"))
+}
+
 #[tonic::async_trait]
 impl<T: Target> P4Runtime for Server<T> {
     async fn write(
         &self,
         request: tonic::Request<p4::WriteRequest>,
     ) -> Result<Response<p4::WriteResponse>, Status> {
+        let connection = connection(&request)?;
         let request = request.into_inner();
-        let done = self.speak().await.at(request.device_id)?.write(request)?;
+        let done = self.speak().await.at(request.device_id)?.write(connection, request)?;
         if done.iter().all(|one| one.canonical_code == i32::from(Code::Ok)) {
             return Ok(Response::new(p4::WriteResponse {}));
         }
@@ -135,8 +134,9 @@ impl<T: Target> P4Runtime for Server<T> {
         &self,
         request: tonic::Request<p4::SetForwardingPipelineConfigRequest>,
     ) -> Result<Response<p4::SetForwardingPipelineConfigResponse>, Status> {
+        let connection = connection(&request)?;
         let request = request.into_inner();
-        self.speak().await.at(request.device_id)?.push(request)?;
+        self.speak().await.at(request.device_id)?.push(connection, request)?;
         Ok(Response::new(p4::SetForwardingPipelineConfigResponse {}))
     }
 
@@ -155,13 +155,16 @@ impl<T: Target> P4Runtime for Server<T> {
         &self,
         request: tonic::Request<Streaming<p4::StreamMessageRequest>>,
     ) -> Result<Response<Self::StreamChannelStream>, Status> {
+        let connection = connection(&request)?;
         let mut requests = request.into_inner();
         let first = requests.message().await?.and_then(|message| message.update);
         let Some(Request::Arbitration(first)) = first else {
             return Err(Status::invalid_argument("the first message is no arbitration"));
         };
         let (sender, answers) = mpsc::channel(WAITING);
-        let connection = self.speak().await.at(first.device_id)?.join(&first, sender.clone())?;
+        let mut device = self.speak().await;
+        let stream = device.at(first.device_id)?.join(connection, &first, sender.clone())?;
+        drop(device);
         // Only the device's sender keeps the stream open, so a restart ends it.
         let open = sender.downgrade();
         drop(sender);
@@ -173,7 +176,7 @@ impl<T: Target> P4Runtime for Server<T> {
                 }
             }
             if open.upgrade().is_some() {
-                server.device().leave(connection);
+                server.device().leave(stream);
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))

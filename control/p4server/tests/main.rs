@@ -4,3 +4,4 @@
 
 mod direct;
 mod encrypted;
+mod sessions;

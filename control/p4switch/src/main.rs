@@ -16,7 +16,7 @@ use dpdk::{Eal, EalOptions, Memory, Mempool, OffloadsOff, Port, PortConfig, Star
 use interface::Interface;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use p4server::{Device, Server};
+use p4server::{Device, Listener, Server};
 use p4switch::arguments::{Arguments, NumberedPort};
 use p4switch::header::{EXTRACTED, LENGTH};
 use p4switch::ports::{Counts, PortQueues, Ports};
@@ -143,7 +143,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         tracing::info!(listen = %arguments.listen, "ready");
         endpoint::supervisor::ready("serving P4Runtime");
         tokio::select! {
-            served = server.serve(listener, keys) => served.context("the service ended"),
+            served = server.serve(Listener::Tcp(listener, keys)) => served.context("the service ended"),
             () = renew(&mut hangup, files.zip(renewed)) => Ok(()),
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
