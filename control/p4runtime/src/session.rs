@@ -53,7 +53,7 @@ const ENTITIES: usize = 1 << 20;
 /// The address of a switch and our election id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// URL of the P4Runtime service, such as `http://127.0.0.1:9559`.
+    /// Of the P4Runtime service: `unix:` and a path, or a URL such as `http://127.0.0.1:9559`.
     pub address: String,
     /// For an address with `https`.
     pub tls: Option<Tls>,

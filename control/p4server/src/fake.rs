@@ -12,10 +12,10 @@ use p4runtime::entry::Key;
 use p4runtime::{Change, Count, Entry, P4Info, Stalls};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::net::SocketAddr;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::MutexGuard;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tonic::Status;
 
@@ -63,8 +63,7 @@ impl Target for Memory {
 #[derive(Debug)]
 pub struct Fake {
     server: Server<Memory>,
-    address: SocketAddr,
-    scheme: &'static str,
+    address: String,
     task: JoinHandle<()>,
 }
 
@@ -91,25 +90,38 @@ impl Fake {
     pub async fn start_with(number: u64, keys: Option<Keys>) -> io::Result<Self> {
         let scheme = if keys.is_some() { "https" } else { "http" };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let address = listener.local_addr()?;
+        let address = format!("{scheme}://{}", listener.local_addr()?);
+        Ok(Self::serving(number, address, Listener::Tcp(listener, keys)))
+    }
+
+    /// As [`Fake::start`], at a unix socket.
+    ///
+    /// # Errors
+    /// If the path is not free.
+    pub fn start_at(number: u64, path: &Path) -> io::Result<Self> {
+        let listener = UnixListener::bind(path)?;
+        Ok(Self::serving(number, format!("unix:{}", path.display()), Listener::Unix(listener)))
+    }
+
+    fn serving(number: u64, address: String, listener: Listener) -> Self {
         let server = Server::new(Device::new(number, Memory::default()));
-        let serving = server.clone().serve(Listener::Tcp(listener, keys));
+        let serving = server.clone().serve(listener);
         let task = tokio::spawn(async {
             if let Err(error) = serving.await {
                 tracing::error!("the tests' switch ends: {error}");
             }
         });
-        Ok(Self { server, address, scheme, task })
+        Self { server, address, task }
     }
 
     fn device(&self) -> MutexGuard<'_, Device<Memory>> {
         self.server.device()
     }
 
-    /// As a URL.
+    /// As in the box file.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("{}://{}", self.scheme, self.address)
+        self.address.clone()
     }
 
     /// Ends all sessions and clears all state.

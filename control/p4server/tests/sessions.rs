@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes of callers without a stream, and stalls.
+//! Sessions over both kinds of sockets, and writes of callers without a stream.
 
 use p4::p4_runtime_client::P4RuntimeClient;
 use p4runtime::proto::p4::v1 as p4;
-use p4runtime::{Change, Entry, P4Info, Session, StreamEvent, Target};
+use p4runtime::{Change, Entry, Error, P4Info, Session, StreamEvent, Target};
 use p4server::Fake;
 use std::sync::Arc;
 use tonic::Code;
@@ -49,6 +49,21 @@ async fn election_id_of_the_primary_is_no_permission_to_write() {
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     assert_eq!(fake.entries("linkemu.sources"), [known(1)]);
     session.write(&[Change::Delete(known(1).key)]).await.unwrap();
+}
+
+#[tokio::test]
+async fn session_is_held_over_a_unix_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("p4.sock");
+    let fake = Fake::start_at(1, &path).unwrap();
+    let (session, _stream) = primary(fake.address()).await;
+    session.write(&[Change::Insert(known(1))]).await.unwrap();
+    assert_eq!(session.entries("linkemu.sources").await.unwrap(), [known(1)]);
+    let nowhere = format!("unix:{}", directory.path().join("none").display());
+    let target = Target { address: nowhere.clone(), tls: None, device: 1, election: ELECTION };
+    let error = Session::connect(&target, session.info().clone()).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains(&nowhere), "{error}");
 }
 
 #[tokio::test]

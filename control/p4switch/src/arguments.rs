@@ -41,13 +41,23 @@ pub struct Arguments {
     #[arg(long = "port", value_name = "NUMBER=SPEC", required_unless_present = "manual")]
     pub ports: Vec<NumberedPort>,
 
-    /// Serve P4Runtime at this address. An address that is not loopback needs `--tls-cert`,
-    /// `--tls-key` and `--tls-client-ca`.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9559")]
-    pub listen: SocketAddr,
+    /// Serve P4Runtime on this unix socket, for the user and group of the process (mode 0660).
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "/run/linkemu/p4switch.sock",
+        conflicts_with = "listen"
+    )]
+    pub socket: PathBuf,
+
+    /// Serve P4Runtime at this address, such as 127.0.0.1:9559, instead of the socket. Every user of this
+    /// machine controls the switch at a loopback address without TLS. An address that is not loopback needs
+    /// `--tls-cert`, `--tls-key` and `--tls-client-ca`.
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
 
     /// Certificate of the switch, in PEM: serve with TLS 1.3. SIGHUP reads the three files again.
-    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_client_ca"])]
+    #[arg(long, value_name = "FILE", requires_all = ["listen", "tls_key", "tls_client_ca"])]
     pub tls_cert: Option<PathBuf>,
 
     /// Its key, in PEM. Others than its owner and group must not be able to read it.
@@ -61,7 +71,7 @@ pub struct Arguments {
 
     /// Serve without encryption at an address that is not loopback: everybody who reaches it
     /// controls the switch.
-    #[arg(long, conflicts_with = "tls_cert")]
+    #[arg(long, requires = "listen", conflicts_with = "tls_cert")]
     pub listen_insecure: bool,
 
     /// Device id in P4Runtime.
@@ -99,13 +109,13 @@ impl Arguments {
     /// # Errors
     /// What to do, in words.
     pub fn check_listen(&self) -> Result<(), String> {
-        let open = !self.listen.ip().to_canonical().is_loopback();
+        let Some(listen) = self.listen else { return Ok(()) };
+        let open = !listen.ip().to_canonical().is_loopback();
         if open && self.tls_cert.is_none() && !self.listen_insecure {
             return Err(format!(
-                "--listen {} is not loopback, and everybody who reaches it could control the \
+                "--listen {listen} is not loopback, and everybody who reaches it could control the \
                  switch: give --tls-cert, --tls-key and --tls-client-ca (linkctl pki), or \
-                 --listen-insecure in a network of its own",
-                self.listen
+                 --listen-insecure in a network of its own"
             ));
         }
         Ok(())
@@ -185,13 +195,25 @@ mod tests {
             let error = with(&format!("--listen {open}")).unwrap().check_listen().unwrap_err();
             assert!(error.contains("is not loopback") && error.contains("--tls-cert"), "{error}");
         }
-        assert!(with(tls).unwrap().tls().is_some());
-        for partly in
-            ["--tls-cert a", "--tls-key a", "--tls-client-ca a", "--tls-cert a --tls-key b"]
-        {
+        assert!(with(&format!("--listen [::1]:1 {tls}")).unwrap().tls().is_some());
+        assert!(
+            with("--socket /tmp/p4.sock --listen [::1]:1").unwrap_err().contains("cannot be used")
+        );
+        for partly in [
+            "--tls-cert a",
+            "--tls-key a",
+            "--tls-client-ca a",
+            "--tls-cert a --tls-key b",
+            "--listen-insecure",
+            "--tls-cert a.pem --tls-key a.key --tls-client-ca ca.pem",
+        ] {
             assert!(with(partly).unwrap_err().contains("required"), "{partly}");
         }
-        assert!(with(&format!("{tls} --listen-insecure")).unwrap_err().contains("cannot be used"));
+        assert!(
+            with(&format!("--listen [::]:1 {tls} --listen-insecure"))
+                .unwrap_err()
+                .contains("cannot be used")
+        );
     }
 
     #[test]

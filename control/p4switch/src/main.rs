@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::{CommandFactory, Parser};
 use dpdk::{Eal, EalOptions, Memory, Mempool, OffloadsOff, Port, PortConfig, StartedPort, Waiter};
+use endpoint::Claim;
 use interface::Interface;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -88,8 +90,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     // Taken first, so that a second switch is refused before it touches a port. Nobody is accepted before
     // the ports are open.
-    let socket = bind(arguments.listen)
-        .with_context(|| format!("cannot listen at {}: give another --listen", arguments.listen))?;
+    let socket = bind(arguments)?;
     let files = arguments.tls();
     let (renewed, keys) = match &files {
         Some(files) => {
@@ -132,7 +133,6 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hangup = signal(SignalKind::hangup())?;
-        let listener = socket.listen(BACKLOG)?;
         let mut look = tokio::time::interval(LOOK);
         let looking = async {
             loop {
@@ -140,10 +140,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 limit_frames(&opened.started);
             }
         };
-        tracing::info!(listen = %arguments.listen, "ready");
+        tracing::info!(at = socket.place(), "ready");
+        let (listener, _claim) = socket.listen(keys)?;
         endpoint::supervisor::ready("serving P4Runtime");
         tokio::select! {
-            served = server.serve(Listener::Tcp(listener, keys)) => served.context("the service ended"),
+            served = server.serve(listener) => served.context("the service ended"),
             () = renew(&mut hangup, files.zip(renewed)) => Ok(()),
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
@@ -173,11 +174,47 @@ async fn renew(hangup: &mut Signal, renewed: Option<(Files, watch::Sender<Arc<Se
     }
 }
 
-fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    Ok(socket)
+/// Where P4Runtime is served.
+enum Socket {
+    /// Its file goes with the claim.
+    Unix(Claim, UnixListener, PathBuf),
+    Tcp(TcpSocket, SocketAddr),
+}
+
+impl Socket {
+    fn place(&self) -> String {
+        match self {
+            Self::Unix(_, _, path) => format!("unix:{}", path.display()),
+            Self::Tcp(_, address) => address.to_string(),
+        }
+    }
+
+    fn listen(self, keys: Option<p4server::Keys>) -> std::io::Result<(Listener, Option<Claim>)> {
+        match self {
+            Self::Unix(claim, listener, _) => {
+                let listener = tokio::net::UnixListener::from_std(listener)?;
+                Ok((Listener::Unix(listener), Some(claim)))
+            }
+            Self::Tcp(socket, _) => Ok((Listener::Tcp(socket.listen(BACKLOG)?, keys), None)),
+        }
+    }
+}
+
+fn bind(arguments: &Arguments) -> anyhow::Result<Socket> {
+    let Some(address) = arguments.listen else {
+        let path = arguments.socket.clone();
+        let (claim, listener) = Claim::new(&path, "linkd-p4switch")?;
+        return Ok(Socket::Unix(claim, listener, path));
+    };
+    let bound = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok::<_, std::io::Error>(socket)
+    };
+    let socket =
+        bound().with_context(|| format!("cannot listen at {address}: give another --listen"))?;
+    Ok(Socket::Tcp(socket, address))
 }
 
 /// Runs `run` on this thread with a mempool cache, on a core.

@@ -35,8 +35,9 @@ pub(crate) const KEYS: &[&str] = &[
 const MAX_PORT: u64 = 510;
 /// The program has three bits for a box.
 const MAX_BOXES: u64 = 8;
-/// Default address of P4Runtime, on this machine.
+/// Default address of P4Runtime, on this machine; of `linkd-p4switch`, its socket.
 const ADDRESS: &str = "http://127.0.0.1:9559";
+const SWX_ADDRESS: &str = "unix:/run/linkemu/p4switch.sock";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -72,7 +73,7 @@ pub enum Stage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SwitchFile {
-    /// URL of the P4Runtime service.
+    /// Of the P4Runtime service: `unix:` and a path, or a URL.
     pub address: Option<String>,
     pub device: Option<u64>,
     pub target: Option<Target>,
@@ -107,7 +108,7 @@ pub struct SwitchFile {
 /// A switch with all defaults applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// URL of the P4Runtime service.
+    /// Of the P4Runtime service: `unix:` and a path, or a URL.
     pub address: String,
     pub device: u64,
     pub target: Target,
@@ -164,8 +165,8 @@ pub enum SwitchError {
     )]
     Twice { port: u32, first: &'static str, second: &'static str },
     #[error(
-        "switch.address in the box's file is `{0}`: it has to be like `{ADDRESS}`, with http or \
-         https, a host and a port"
+        "switch.address in the box's file is `{0}`: it has to be like `{SWX_ADDRESS}`, with a whole path, \
+         or like `{ADDRESS}`, with http or https, a host and a port"
     )]
     Address(String),
     #[error(
@@ -258,7 +259,8 @@ impl Switch {
         if !(1..=MAX_BOXES).contains(&boxes) {
             return Err(SwitchError::Boxes(boxes));
         }
-        let address = file.address.as_deref().unwrap_or(ADDRESS);
+        let default = if target == Target::Swx { SWX_ADDRESS } else { ADDRESS };
+        let address = file.address.as_deref().unwrap_or(default);
         if !is_address(address) {
             return Err(SwitchError::Address(address.to_owned()));
         }
@@ -296,6 +298,9 @@ impl Switch {
 }
 
 fn is_address(text: &str) -> bool {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return Path::new(path).is_absolute();
+    }
     text.parse::<Uri>().is_ok_and(|uri| {
         let host = uri.host().is_some_and(|host| !host.is_empty());
         matches!(uri.scheme_str(), Some("http" | "https")) && host && uri.port().is_some()
@@ -371,6 +376,8 @@ mod tests {
             tls: None,
         };
         assert_eq!(switch(LEAST), Ok(expected));
+        let swx = switch(&LEAST.replace("bmv2", "swx")).unwrap();
+        assert_eq!(swx.address, "unix:/run/linkemu/p4switch.sock");
         for line in LEAST.lines() {
             let key = line.split(' ').next().unwrap();
             let error = switch(&LEAST.replace(line, "")).unwrap_err();
@@ -393,6 +400,8 @@ mod tests {
         assert_eq!(switch(&format!("{LEAST}\nstages = []")).unwrap().stages, []);
         assert_eq!(switch(&format!("{LEAST}\nboxes = 8")).unwrap().boxes, 8);
         assert_eq!(switch(&format!("{LEAST}\nmirror = 6")).unwrap().mirror, Some(6));
+        let socket = format!("{LEAST}\naddress = \"unix:/tmp/p4.sock\"");
+        assert_eq!(switch(&socket).unwrap().address, "unix:/tmp/p4.sock");
     }
 
     #[test]
@@ -459,9 +468,10 @@ mod tests {
             let error = switch(&LEAST.replacen(from, to, 1)).unwrap_err();
             assert!(error.contains(words), "{to}: {error}");
         }
-        for bad in ["", "127.0.0.1:9559", "ftp://a:1", "http://a", "http://:9", "http:// a:1"] {
+        let bad = ["", "127.0.0.1:9559", "ftp://a:1", "http://a", "http://:9", "http:// a:1"];
+        for bad in bad.into_iter().chain(["unix:", "unix:p4.sock"]) {
             let error = switch(&format!("{LEAST}\naddress = \"{bad}\"")).unwrap_err();
-            assert!(error.contains("it has to be like `http://127.0.0.1:9559`"), "{bad}: {error}");
+            assert!(error.contains("it has to be like `unix:/run/linkemu/p4"), "{bad}: {error}");
         }
     }
 }

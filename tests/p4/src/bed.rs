@@ -23,8 +23,7 @@ use smoke::suite::reported;
 use smoke::testbed::{Middle, Options, SAT_INTERFACE, Testbed, WAN_INTERFACE, answers};
 use smoke::wait;
 
-use crate::control::address;
-use crate::target::{DEVICE, SoftSwitch, Target, processor_time};
+use crate::target::{DEVICE, Place, SoftSwitch, Target, processor_time};
 
 /// Ports of the switch that face the box.
 const TO_BOX: [(u16, &str, &str); 2] = [(0, "sww", "boxw"), (1, "swc", "boxc")];
@@ -175,6 +174,10 @@ impl Bed {
         Ok(bed)
     }
 
+    fn place(&self) -> Place {
+        Place::within(self.hosts.directory())
+    }
+
     /// Starts the switch, without a program.
     pub fn start_switch(&mut self) -> anyhow::Result<()> {
         let program = Target::find().map_err(|lack| anyhow!("{lack:?}"))?;
@@ -188,8 +191,13 @@ impl Bed {
         let ports: Vec<_> = to_box.chain(to_hosts).chain([mirror]).collect();
         self.restarts += 1;
         let log = self.hosts.directory().path(&format!("switch-{}.log", self.restarts));
-        self.switch = Some(SoftSwitch::start(&program, self.hosts.emulator(), &ports, log)?);
+        self.switch =
+            Some(SoftSwitch::start(&program, self.hosts.emulator(), &ports, log, &self.place())?);
         Ok(())
+    }
+
+    pub fn switch(&mut self) -> anyhow::Result<&mut SoftSwitch> {
+        self.switch.as_mut().context("no switch runs")
     }
 
     pub fn kill_switch(&mut self) -> anyhow::Result<()> {
@@ -203,7 +211,7 @@ impl Bed {
              box_client = {}\nwan = [{}]\nclient = [{}]\nmirror = {}\n\
              stages = [\"classification\", \"loss\", \"marking\"]\n",
             Target::name(),
-            address(),
+            self.place().address(),
             TO_BOX[0].0,
             TO_BOX[1].0,
             TO_HOSTS[0].0,

@@ -30,7 +30,7 @@ use smoke::wire::Wire;
 use crate::control::{Control, Fates};
 use crate::frame::Frame;
 use crate::shim::{FORWARD, LENGTH, OUTER, RETURN, Shim};
-use crate::target::{SoftSwitch, Target};
+use crate::target::{Place, SoftSwitch, Target};
 
 /// Ports of hosts on the servers' side.
 pub const WAN_A: u16 = 1;
@@ -223,7 +223,7 @@ impl Bench {
         let interfaces: Vec<_> = ports.clone().map(|port| (port, format!("sw{port}"))).collect();
         let program = Target::find().map_err(|lack| anyhow!("{lack:?}"))?;
         let log = directory.path("switch.log");
-        let switch = SoftSwitch::start(&program, namespace, &interfaces, log)?;
+        let switch = SoftSwitch::start(&program, namespace, &interfaces, log, &Place::Tcp)?;
         let wires = ports.map(|port| Ok((port, Wire::open(namespace, &format!("t{port}"))?)));
         let wires = wires.collect::<anyhow::Result<_>>()?;
         let control = Control::connect(ELECTION)?;

@@ -11,7 +11,7 @@ use p4runtime::session::DigestConfig;
 use p4runtime::{Change, Count, Entry, P4Info, Session, Stream, StreamEvent, Target};
 use tokio::runtime::Runtime;
 
-use crate::target::{self, DEVICE, SERVES};
+use crate::target::{self, DEVICE, Place};
 
 /// Digest of unknown hosts.
 pub const LEARN: &str = "learn_t";
@@ -24,11 +24,6 @@ pub struct Control {
     runtime: Runtime,
     session: Session,
     stream: Stream,
-}
-
-#[must_use]
-pub fn address() -> String {
-    format!("http://{SERVES}")
 }
 
 /// Frames of a client in a direction, by fate.
@@ -101,7 +96,7 @@ impl Control {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let info = Arc::new(P4Info::decode(target::Target::compiled().1)?);
-        let target = Target { address: address(), tls: None, device: DEVICE, election };
+        let target = Target { address: Place::Tcp.address(), tls: None, device: DEVICE, election };
         let (session, stream) = runtime.block_on(async {
             let (session, mut stream) = Session::connect(&target, info).await?;
             match stream.next().await? {

@@ -22,8 +22,7 @@ use smoke::testbed::{Middle, Options, SAT_INTERFACE, Testbed, WAN_INTERFACE, ans
 use smoke::wait;
 
 use crate::bed::{MTU, READY};
-use crate::control::address;
-use crate::target::{DEVICE, SoftSwitch, Target};
+use crate::target::{DEVICE, Place, SoftSwitch, Target};
 
 /// Boxes of a group.
 pub const BOXES: usize = 2;
@@ -115,13 +114,18 @@ impl GroupBed {
         Ok(bed)
     }
 
+    fn place(&self) -> Place {
+        Place::within(self.hosts.directory())
+    }
+
     fn start_switch(&mut self) -> anyhow::Result<()> {
         let program = Target::find().map_err(|lack| anyhow!("{lack:?}"))?;
         let to_boxes = (0..BOXES).flat_map(wires).map(|(port, near, _)| (port, near));
         let to_hosts = TO_HOSTS.into_iter().zip([WAN_INTERFACE, SAT_INTERFACE].map(str::to_owned));
         let ports: Vec<_> = to_boxes.chain(to_hosts).collect();
         let log = self.hosts.directory().path("switch.log");
-        self.switch = Some(SoftSwitch::start(&program, self.hosts.emulator(), &ports, log)?);
+        self.switch =
+            Some(SoftSwitch::start(&program, self.hosts.emulator(), &ports, log, &self.place())?);
         Ok(())
     }
 
@@ -136,7 +140,7 @@ impl GroupBed {
             "[switch]\ntarget = \"{}\"\naddress = \"{}\"\ndevice = {DEVICE}\nboxes = {BOXES}\n\
              box_wan = {}\nbox_client = {}\nwan = [{}]\nclient = [{}]\n",
             Target::name(),
-            address(),
+            self.place().address(),
             wan.0,
             client.0,
             TO_HOSTS[0],

@@ -5,11 +5,14 @@
 use std::env;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use nix::sys::signal::Signal;
 use smoke::binaries::{Lack, program};
+use smoke::directory::Directory;
 use smoke::error::{Error, Result, Trying};
 use smoke::namespace::Namespace;
 use smoke::process::Process;
@@ -68,6 +71,42 @@ impl Target {
     }
 }
 
+/// Where a switch serves P4Runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// [`SERVES`].
+    Tcp,
+    /// A unix socket, as `linkd-p4switch` by default.
+    Unix(PathBuf),
+}
+
+impl Place {
+    /// A socket in a directory; TCP for bmv2, which has no other.
+    #[must_use]
+    pub fn within(directory: &Directory) -> Self {
+        match Target::is_bmv2() {
+            true => Self::Tcp,
+            false => Self::Unix(directory.path("p4switch.sock")),
+        }
+    }
+
+    /// As in the box file.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match self {
+            Self::Tcp => format!("http://{SERVES}"),
+            Self::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    fn answers(&self) -> bool {
+        match self {
+            Self::Tcp => TcpStream::connect(SERVES).is_ok(),
+            Self::Unix(path) => UnixStream::connect(path).is_ok(),
+        }
+    }
+}
+
 /// A running switch, initially without a P4 program. It ends with its owner.
 #[derive(Debug)]
 pub struct SoftSwitch {
@@ -84,11 +123,16 @@ impl SoftSwitch {
         namespace: &Namespace,
         ports: &[(u16, String)],
         log: PathBuf,
+        place: &Place,
     ) -> Result<Self> {
         let mut command = namespace.command(&[]);
         let (name, log) = match target {
             Target::Swx(program) => {
-                command.arg(program).args(["--listen", &SERVES.to_string()]);
+                command.arg(program);
+                match place {
+                    Place::Tcp => command.args(["--listen", &SERVES.to_string()]),
+                    Place::Unix(path) => command.arg("--socket").arg(path),
+                };
                 // The tests run on the same processors.
                 command.args(["--device", &DEVICE.to_string(), "--idle", "adaptive"]);
                 for (number, interface) in ports {
@@ -111,7 +155,7 @@ impl SoftSwitch {
             }
         };
         let mut switch = Self { process: Process::spawn(command)?, name, log };
-        wait::until(&format!("{name} serves {SERVES}"), START, || {
+        wait::until(&format!("{name} serves {}", place.address()), START, || {
             if let Some(status) = switch.process.ended() {
                 return Err(Error::Command {
                     command: name.to_owned(),
@@ -119,9 +163,15 @@ impl SoftSwitch {
                     stderr: switch.said(),
                 });
             }
-            namespace.enter(|| Ok(TcpStream::connect(SERVES).is_ok().then_some(())))
+            let place = place.clone();
+            namespace.enter(move || Ok(place.answers().then_some(())))
         })?;
         Ok(switch)
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&mut self, signal: Signal) {
+        self.process.signal(signal);
     }
 
     pub fn kill(mut self) -> Result<()> {

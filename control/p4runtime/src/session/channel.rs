@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The connection of a session, with or without TLS.
+//! The connection of a session: over a unix socket, or TCP with or without TLS.
 
 use super::{CONNECT, Error, HEADERS, Target, within};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use std::path::PathBuf;
 use tls::client::{self, Fault, Names};
+use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+/// Before the path of a unix socket.
+const UNIX: &str = "unix:";
 /// Default port of `https`.
 const HTTPS: u16 = 443;
 
@@ -40,6 +43,17 @@ impl Tls {
 pub(super) async fn open(target: &Target) -> Result<(Channel, Option<Fault>), Error> {
     let address = &target.address;
     let wrong = |e: tonic::transport::Error| Error::unreachable(address, &e);
+    if let Some(path) = address.strip_prefix(UNIX) {
+        let path = PathBuf::from(path);
+        let connect = tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        let endpoint = Endpoint::from_static("http://switch").connect_timeout(CONNECT);
+        let endpoint = endpoint.http2_max_header_list_size(HEADERS);
+        let connected = async { endpoint.connect_with_connector(connect).await.map_err(wrong) };
+        return Ok((within("a connection", CONNECT, connected).await?, None));
+    }
     let endpoint = Endpoint::from_shared(address.clone()).map_err(wrong)?;
     let endpoint = endpoint.connect_timeout(CONNECT).http2_max_header_list_size(HEADERS);
     let Some(tls) = &target.tls else {

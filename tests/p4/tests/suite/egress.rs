@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use nix::sys::signal::Signal;
 use p4::bed::{Bed, on_bed};
 use p4::bench::{Bench, FORWARDS, MTU, WAYS, Way, number, on_bench};
 use p4::frame::Frame;
@@ -35,6 +36,8 @@ const SEEN: Duration = Duration::from_millis(1_500);
 /// A third of it leaves bmv2 at the slow port.
 const OVERLOAD_BPS: u64 = 60_000_000;
 const SLOW: [&str; 7] = ["tbf", "rate", "20mbit", "burst", "20k", "limit", "10m"];
+/// How long the switch is stopped.
+const STILL: Duration = Duration::from_millis(300);
 /// Longer than between two frames of the slow port.
 const QUIET: Duration = Duration::from_millis(300);
 
@@ -157,6 +160,28 @@ fn load(bed: &Bed, linkctl: &Linkctl, rate_bps: u64, seconds: u64) -> anyhow::Re
     Ok(missing(bed)? - before)
 }
 
+/// The switch stands still while packets pass. bmv2 does not report it.
+fn stands_still(bed: &mut Bed, linkctl: &Linkctl) -> anyhow::Result<()> {
+    linkctl.mark()?;
+    pinged(&bed.hosts, 2)?;
+    let (_, before) = certificate(linkctl)?;
+    bed.switch()?.signal(Signal::SIGSTOP);
+    sleep(STILL);
+    bed.switch()?.signal(Signal::SIGCONT);
+    let (_, after) = certificate(linkctl)?;
+    if Target::is_bmv2() {
+        let remarks = after["remarks"].to_string();
+        ensure!(remarks.contains("does not report for how long it stood still"), "{after:#}");
+        return Ok(());
+    }
+    let still = STILL.as_nanos() as u64;
+    let (shorter, longer) =
+        (criterion(&before, "switch_stall")?.0, criterion(&after, "switch_stall")?.0);
+    println!("    longest stall {shorter} ns, and {longer} ns with one of {STILL:?}");
+    ensure!(longer >= still, "{after:#}");
+    Ok(())
+}
+
 /// bmv2's queue before a slow port overflows. A port of SWX refuses frames that its interface would drop.
 pub fn frames_lost_at_egress_fail_the_certificate(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, 1, SEED, |bed| {
@@ -171,6 +196,7 @@ pub fn frames_lost_at_egress_fail_the_certificate(cpus: &Cpus) -> anyhow::Result
             let found = criterion(&good, name)?;
             ensure!(lost == 0 && found == (0, BTreeMap::new()), "{lost} lost, {name}: {found:?}");
         }
+        stands_still(bed, &linkctl)?;
         linkctl.mark()?;
         let emulator = bed.hosts.emulator();
         let rate = if Target::is_bmv2() {

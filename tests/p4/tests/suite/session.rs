@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use p4::bench::{in_namespace, pair};
-use p4::control::{Control, address};
+use p4::control::Control;
 use p4::frame::Frame;
 use p4::shim::Shim;
-use p4::target::{self, DEVICE, SoftSwitch};
+use p4::target::{self, DEVICE, Place, SoftSwitch};
 use smoke::cpus::Cpus;
 use smoke::directory::Directory;
 use smoke::namespace::Namespace;
@@ -71,7 +71,7 @@ impl Bed {
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (program, p4info) = target::Target::compiled();
         let config = Config {
-            address: address(),
+            address: Place::Tcp.address(),
             tls: None,
             device: DEVICE,
             election: ELECTION,
@@ -101,8 +101,13 @@ impl Bed {
         let ports = self.wires.keys().map(|port| (*port, format!("sw{port}")));
         self.starts += 1;
         let log = self.directory.path(&format!("switch-{}.log", self.starts));
-        self.switch =
-            Some(SoftSwitch::start(&program, &self.namespace, &Vec::from_iter(ports), log)?);
+        self.switch = Some(SoftSwitch::start(
+            &program,
+            &self.namespace,
+            &Vec::from_iter(ports),
+            log,
+            &Place::Tcp,
+        )?);
         Ok(())
     }
 
