@@ -274,8 +274,9 @@ fn remarks(span: &Span) -> Vec<String> {
     }
     if span.switch.as_ref().is_some_and(|switch| !switch.is_whole) {
         remarks.push(
-            "the P4 switch did not answer during the whole run, or linkd was restarted: frames may have \
-             been lost between hosts and box without a count",
+            "the P4 switch did not answer during the whole run, or began to count after the box (linkd or \
+             linkd-group was restarted, or the dataplane during the run): frames may have been lost between \
+             hosts and box without a count",
         );
     }
     if span.switch.as_ref().is_some_and(|switch| switch.is_whole && switch.stall_max_ns.is_none()) {

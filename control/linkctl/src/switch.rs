@@ -10,9 +10,7 @@ use crate::target::Direction;
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use proto::linkemu::v1 as pb;
-use serde::Serialize;
-use std::fmt::Write as _;
-use view::{Snapshot, Stage, Switch, stages};
+use view::{Stage, Switch, stages};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -129,25 +127,6 @@ pub struct Of {
     direction: Direction,
 }
 
-/// Frames that left at one end of a wire, and those that came in at the other.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Wire {
-    from: &'static str,
-    to: &'static str,
-    port: &'static str,
-    left: u64,
-    arrived: u64,
-    /// Lost on the wire, or on their way.
-    missing: u64,
-}
-
-#[derive(Serialize)]
-struct View<'a> {
-    #[serde(flatten)]
-    switch: &'a Switch,
-    wires: Vec<Wire>,
-}
-
 pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
         Command::Show => show(context).await,
@@ -160,45 +139,14 @@ pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
 async fn show(context: &Context) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let mut client = connection.switch();
-    let state = connection.answer(client.get_switch(pb::GetSwitchRequest {})).await?;
+    // The wires are those of the last snapshot.
     let request = pb::GetStatsRequest { mark: false };
-    let stats = connection.call(|mut c| async move { c.get_stats(request).await }).await?;
-    let (switch, snapshot) = (Switch::from(state), Snapshot::from(stats));
-    let wires = wires(&switch, &snapshot);
-    if context.output == Output::Json {
-        return output::json(&View { switch: &switch, wires });
+    connection.call(|mut c| async move { c.get_stats(request).await }).await?;
+    let switch = Switch::from(connection.answer(client.get_switch(pb::GetSwitchRequest {})).await?);
+    match context.output {
+        Output::Json => output::json(&switch),
+        _ => output::text(&switch.table()),
     }
-    let mut text = format!("{}\nwires:\n", switch.table());
-    for Wire { from, to, port, left, arrived, missing } in wires {
-        let _ = writeln!(
-            text,
-            "  {from} to {to}, port {port}: {left} left, {arrived} arrived, {missing} missing"
-        );
-    }
-    output::text(&text)
-}
-
-/// The four paths between the switch and the box. The switch is read first: a frame missing
-/// towards the box is lost, a frame missing from there may be in flight.
-fn wires(switch: &Switch, snapshot: &Snapshot) -> Vec<Wire> {
-    // Of all boxes: `wan`, or `wan.b1` and so on.
-    let ports = |side: &'static str| {
-        snapshot.ports.iter().filter(move |port| port.name.split('.').next() == Some(side))
-    };
-    let received = |side| ports(side).map(|port| port.received.packets).sum::<u64>();
-    let sent = |side| ports(side).map(|port| port.sent.packets).sum::<u64>();
-    let (to_wan, to_client) = switch.count("received");
-    let (from_client, from_wan) = switch.count("returned");
-    let wire = |from, to, port, left: u64, arrived: u64| {
-        let missing = left.saturating_sub(arrived);
-        Wire { from, to, port, left, arrived, missing }
-    };
-    vec![
-        wire("switch", "box", "wan", to_wan.packets, received("wan")),
-        wire("switch", "box", "client", to_client.packets, received("client")),
-        wire("box", "switch", "client", sent("client"), from_client.packets),
-        wire("box", "switch", "wan", sent("wan"), from_wan.packets),
-    ]
 }
 
 async fn gate(context: &Context, of: &Of, closed: bool) -> Result<(), Failure> {

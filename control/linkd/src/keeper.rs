@@ -118,6 +118,10 @@ pub(crate) async fn watch_clients(control: &Control) {
         }
         // `watch_dataplane` reports its errors.
         let _ = control.dataplane().meet_clients().await;
+        // Early, so that little of the first run is missing.
+        if control.dataplane().switches().must_begin() {
+            drop(control.dataplane().run_stats(false).await);
+        }
     }
 }
 

@@ -473,6 +473,50 @@ async fn frames_lost_between_switch_and_box_fail_the_certificate() {
     assert!(failed.contains(&("switch_gaps".to_owned(), 1)), "{failed:?}");
 }
 
+/// A restarted linkd-group is another dataplane, for which the switch counts from zero; its boxes count on.
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_that_boxes_counted_before_a_restart_of_their_group_are_not_lost() {
+    let (lab, switch) = ready().await;
+    numbered(&lab, &["bypass", "default", "10.0.0.3"]);
+    lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
+    counted(&switch, 3, 0, 0, 44_760);
+    counted(&switch, 3, 0, 1, 44_760);
+    {
+        let mut state = lab.fake.state();
+        let port = |name: &str, received, sent| pb::PortStats {
+            name: name.into(),
+            received: count(received),
+            sent: count(sent),
+            ..Default::default()
+        };
+        let stats = &mut state.stats;
+        stats.ports = vec![port("wan", 44_760, 0), port("client", 0, 44_760)];
+        stats.span = Some(pb::Span { since_ns: stats.time_ns, marked: true, ..Default::default() });
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    failed_outside(&lab, true).await;
+    assert_eq!(failed_outside(&lab, false).await, []);
+    lab.fake.state().instance = 9;
+    lab.until("the switch begins at zero", |_| {
+        switch.counted("linkemu.fates", 3 << 4) == Count::default()
+    })
+    .await;
+    // The run of the restart is not whole, and the next one is, without losses in either.
+    let mut whole = false;
+    for _ in 0..100 {
+        let failed = failed_outside(&lab, true).await;
+        whole = failed.is_empty();
+        if whole {
+            break;
+        }
+        assert_eq!(failed, [("switch_gaps".to_owned(), 1)]);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(whole);
+    let wires = state(&lab).await.unwrap().wires;
+    assert!(wires.len() == 4 && wires.iter().all(|wire| wire.missing == 0), "{wires:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_switch_knows_clients_by_their_rules_once_they_have_a_number() {
     let (mut lab, switch) = ready().await;

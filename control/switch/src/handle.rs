@@ -193,9 +193,17 @@ impl Switch {
 
     /// Counters, at most 100 ms old.
     pub async fn counts(&self) -> Counts {
+        self.counts_within(self.timing.fresh).await
+    }
+
+    /// Counters that were read after this call.
+    pub async fn counts_now(&self) -> Counts {
+        self.counts_within(Duration::ZERO).await
+    }
+
+    async fn counts_within(&self, age: Duration) -> Counts {
         let mut read = self.read.lock().await;
-        let fresh = read.is_some_and(|at| at.elapsed() < self.timing.fresh);
-        if fresh {
+        if read.is_some_and(|at| at.elapsed() < age) {
             return self.shared.counts();
         }
         let answered = self.ask(|reply| Request::Counts { reply }, self.timing.ask).await;

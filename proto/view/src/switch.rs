@@ -35,6 +35,20 @@ pub struct Switch {
     pub mirror: Option<Mirror>,
     /// Name, version and architecture of the P4 program.
     pub program: String,
+    pub wires: Vec<Wire>,
+}
+
+/// Frames that left at one end of a wire, and those that came in at the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Wire {
+    pub from: &'static str,
+    pub to: &'static str,
+    /// Of the box.
+    pub port: String,
+    pub left: u64,
+    pub arrived: u64,
+    /// Lost on the wire.
+    pub missing: u64,
 }
 
 /// Where a stage of the link runs, and why there.
@@ -215,7 +229,16 @@ impl From<pb::SwitchState> for Switch {
             ports: state.ports.into_iter().map(port).collect(),
             mirror: state.mirror.map(Mirror::from),
             program: state.program,
+            wires: state.wires.into_iter().map(Wire::from).collect(),
         }
+    }
+}
+
+impl From<pb::SwitchWire> for Wire {
+    fn from(wire: pb::SwitchWire) -> Self {
+        let (from, to) = if wire.to_box { ("switch", "box") } else { ("box", "switch") };
+        let pb::SwitchWire { port, left, arrived, missing, .. } = wire;
+        Self { from, to, port, left, arrived, missing }
     }
 }
 
@@ -289,6 +312,15 @@ impl Switch {
             }
         }
         let _ = writeln!(text, "\nsooner than meant: {} frames", self.early);
+        if !self.wires.is_empty() {
+            let _ = writeln!(text, "\nwires:");
+        }
+        for Wire { from, to, port, left, arrived, missing } in &self.wires {
+            let _ = writeln!(
+                text,
+                "  {from} to {to}, port {port}: {left} left, {arrived} arrived, {missing} missing"
+            );
+        }
         text
     }
 }

@@ -27,9 +27,9 @@ use proto::linkemu::v1 as pb;
 use split::{Stages, split};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-use wires::Witness;
+use wires::{Around, Witness};
 
 /// Deadline of a change's requests to the switch. The session gives up earlier.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -115,6 +115,8 @@ pub(crate) struct Look {
     /// Or why there is no session.
     pub standing: Result<Standing, String>,
     pub counts: Arc<Counts>,
+    /// Frames at both ends of its wires to the box.
+    pub wires: Vec<pb::SwitchWire>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -341,13 +343,19 @@ impl Switches {
         Some(Taken { current, counts })
     }
 
+    /// Whether its counters have yet to be compared with those of the dataplane.
+    pub fn must_begin(&self) -> bool {
+        self.current().is_some_and(|current| current.must_begin())
+    }
+
     /// State and counters of the switch; none without a switch.
     pub async fn look(&self) -> Option<Look> {
         let current = self.current()?;
         let counts = current.counts().await;
         let standing = current.session.as_ref().map(Switch::status).map_err(Clone::clone);
         let mirror = locked(&current.mirror).asked.clone();
-        Some(Look { declared: current.declared.clone(), mirror, standing, counts })
+        let wires = locked(&current.account).witness.wires();
+        Some(Look { declared: current.declared.clone(), mirror, standing, counts, wires })
     }
 
     /// The gates that are closed in the switch, of clients that there are.
@@ -385,6 +393,18 @@ impl Current {
         let ready =
             self.session.as_ref().is_ok_and(|session| session.status().phase == Phase::Ready);
         Stages { ready, classifies, matches: false, loses, marks }
+    }
+
+    /// Since when it is ready, if it is.
+    fn ready_since(&self) -> Option<Instant> {
+        let standing = self.session.as_ref().map(Switch::status).ok();
+        standing.filter(|it| it.phase == Phase::Ready).map(|it| it.since)
+    }
+
+    /// Whether it is ready, and its counters have not been compared with those of the dataplane since.
+    fn must_begin(&self) -> bool {
+        let since = self.ready_since();
+        since.is_some_and(|since| locked(&self.account).witness.must_begin(since))
     }
 
     /// As they are, or were when it last answered.
@@ -451,13 +471,19 @@ impl Taken {
 
     /// Adds the view of the switch to the run of these statistics, which were read after it.
     pub async fn add_witness(&self, stats: &mut pb::Stats, marks: bool) {
+        let current = &self.current;
+        let Ok(session) = &current.session else { return };
+        let soon = match current.must_begin() {
+            true => Some(Arc::new(session.counts_now().await)),
+            false => None,
+        };
         tokio::time::sleep(SETTLE).await;
-        let after = self.current.counts().await;
-        let standing = self.current.session.as_ref().map(Switch::status);
-        let ready = standing.ok().filter(|standing| standing.phase == Phase::Ready);
-        let since = ready.filter(|_| after.ready).map(|standing| standing.since);
-        let mut books = locked(&self.current.account);
-        books.witness.add(stats, &self.counts, &after, since, marks);
+        let after = current.counts().await;
+        let soon = soon.unwrap_or_else(|| after.clone());
+        let is_known = self.counts.ready && soon.ready && after.ready;
+        let since = current.ready_since().filter(|_| is_known);
+        let around = Around { before: &self.counts, soon: &soon, after: &after };
+        locked(&current.account).witness.add(stats, around, since, marks);
     }
 
     /// Moves what the switch lost and gated from sent to dropped, in the statistics that were

@@ -108,6 +108,7 @@ pub(crate) fn state(
         early: counted.early,
         gates,
         ports: ports(counted),
+        wires: look.wires.clone(),
         mirror: declared.mirror_port.map(|port| mirror(port, look)),
         ..Default::default()
     };
@@ -255,7 +256,7 @@ mod tests {
             ..Default::default()
         };
         let (standing, mirror) = (Err("none".into()), pb::Mirror::default());
-        let look = Look { declared, mirror, standing, counts: counts.into() };
+        let look = Look { declared, mirror, standing, counts: counts.into(), wires: Vec::new() };
         let state = state(&look, None, Vec::new());
         let of = |fate: &str| {
             let found = state.counts.iter().find(|count| count.fate == fate).unwrap();
