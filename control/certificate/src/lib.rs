@@ -242,6 +242,8 @@ fn criteria(snapshot: &Snapshot, span: &Span, changes: u64, limits: &Chosen) -> 
             // A stall of a worker makes a frame late by as much.
             at_most("switch_excess_max", switch.excess_max_ns, limits.stall_ns, Unit::Ns),
             at_most("switch_early", switch.early, 0, Unit::Packets),
+            at_most("switch_drops", switch.dropped, 0, Unit::Packets),
+            at_most("switch_entries", switch.foreign_changes, 0, Unit::Changes),
         ]);
         let stall = switch.stall_max_ns;
         criteria.extend(stall.map(|ns| at_most("switch_stall", ns, limits.stall_ns, Unit::Ns)));
@@ -277,6 +279,12 @@ fn remarks(span: &Span) -> Vec<String> {
             "the P4 switch did not answer during the whole run, or began to count after the box (linkd or \
              linkd-group was restarted, or the dataplane during the run): frames may have been lost between \
              hosts and box without a count",
+        );
+    }
+    if span.switch.as_ref().is_some_and(|switch| switch.foreign_changes > 0) {
+        remarks.push(
+            "another one changed entries of the P4 switch: packets of that time may have been lost or impaired \
+             otherwise; keep others from its P4Runtime service (a unix socket, or TLS)",
         );
     }
     if span.switch.as_ref().is_some_and(|switch| switch.is_whole && switch.stall_max_ns.is_none()) {

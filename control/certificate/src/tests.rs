@@ -106,7 +106,9 @@ fn criterion_beyond_its_limit_fails_alone() {
             pb::SwitchSpan { stall_max_ns: Some(301_989_888), ..witness.clone() },
             Some(("switch_stall", 301_989_888, 10_000_000)),
         ),
-        (pb::SwitchSpan { early: 1, ..witness }, Some(("switch_early", 1, 0))),
+        (pb::SwitchSpan { early: 1, ..witness.clone() }, Some(("switch_early", 1, 0))),
+        (pb::SwitchSpan { dropped: 4, ..witness.clone() }, Some(("switch_drops", 4, 0))),
+        (pb::SwitchSpan { foreign_changes: 3, ..witness }, Some(("switch_entries", 3, 0))),
     ] {
         let failed = Vec::from_iter(failed);
         assert_eq!(failing(|_, span| span.switch = Some(switch.clone())), failed);

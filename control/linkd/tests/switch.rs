@@ -428,7 +428,7 @@ async fn failed_outside(lab: &Lab, mark: bool) -> Vec<(String, u64)> {
     let outside = |c: &&pb::Criterion| c.name.starts_with("switch_");
     // Without the one for stalls, if nobody has asked the switch for them.
     let count = found.criteria.iter().filter(outside).count();
-    assert!((7..=8).contains(&count), "{:?}", found.criteria);
+    assert!((9..=10).contains(&count), "{:?}", found.criteria);
     let failed = found.criteria.into_iter().filter(|c| outside(&c) && !c.holds);
     failed.map(|c| (c.name, c.value)).collect()
 }
@@ -515,6 +515,35 @@ async fn frames_that_boxes_counted_before_a_restart_of_their_group_are_not_lost(
     assert!(whole);
     let wires = state(&lab).await.unwrap().wires;
     assert!(wires.len() == 4 && wires.iter().all(|wire| wire.missing == 0), "{wires:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stalls_and_foreign_changes_of_the_switch_fail_the_certificate() {
+    let (lab, switch) = ready().await;
+    lab.fake.state().stats.span = Some(pb::Span { marked: true, ..Default::default() });
+    let mut failed = vec![("first".to_owned(), 0)];
+    for _ in 0..100 {
+        failed = failed_outside(&lab, true).await;
+        if failed.is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(failed, []);
+    switch.stall(300_000_000);
+    let port = &switch.entries("linkemu.ports")[0];
+    switch.remove(port);
+    switch.count("linkemu.port_drops", 3 * 8, Count { packets: 7, bytes: 700 });
+    // Counters of the switch are read again after 100 ms.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let failed = failed_outside(&lab, false).await;
+    let names: Vec<_> = failed.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["switch_drops", "switch_entries", "switch_stall"], "{failed:?}");
+    assert_eq!((failed[0].1, failed[1].1), (7, 1));
+    assert!((300_000_000..=318_750_000).contains(&failed[2].1), "{failed:?}");
+    assert!(switch.entries("linkemu.ports").contains(port));
+    let told = until_event(&lab, pb::EventKind::SwitchRepaired, 1).await;
+    assert!(told[0].message.contains("linkemu.ports: 1"), "{}", told[0].message);
 }
 
 #[tokio::test(flavor = "multi_thread")]

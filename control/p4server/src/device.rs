@@ -58,6 +58,8 @@ pub struct Faults {
     pub is_down: bool,
     /// Changes of this table are refused.
     pub refuses: Option<String>,
+    /// Entries of this table are returned with another first parameter.
+    pub alters: Option<String>,
     /// Writes of the primary are refused.
     pub denies: bool,
     pub answers: Option<Wrong>,
@@ -115,6 +117,7 @@ impl<T: Target> Device<T> {
                 reads_hang: false,
                 is_down: false,
                 refuses: None,
+                alters: None,
                 denies: false,
                 answers: None,
                 drops_metadata: false,
@@ -454,6 +457,9 @@ impl<T: Target> Device<T> {
                     if self.faults.drops_metadata {
                         entry.metadata.clear();
                     }
+                    if self.faults.alters.as_ref() == Some(name) {
+                        alter(&mut entry);
+                    }
                     answer.push(Kind::TableEntry(entry));
                 }
             }
@@ -529,6 +535,15 @@ impl<T: Target> Device<T> {
                 _ => {}
             }
         }
+    }
+}
+
+/// Changes the first parameter of an entry's action.
+fn alter(entry: &mut p4::TableEntry) {
+    let action = entry.action.as_mut().and_then(|action| action.r#type.as_mut());
+    let Some(p4::table_action::Type::Action(action)) = action else { return };
+    if let Some(first) = action.params.first_mut() {
+        first.value = vec![0x55];
     }
 }
 

@@ -149,6 +149,11 @@ impl Fake {
         self.device().faults.refuses = table.map(Into::into);
     }
 
+    /// Returns the entries of this table otherwise than they were written.
+    pub fn alter(&self, table: &str) {
+        self.device().faults.alters = Some(table.into());
+    }
+
     /// Refuses writes of the primary without reporting another primary.
     pub fn deny(&self, deny: bool) {
         self.device().faults.denies = deny;

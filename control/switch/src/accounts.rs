@@ -314,6 +314,7 @@ impl Accounts {
             stalls: self.stalls.as_ref().map(|cells| {
                 Stalls(cells.iter().map(|(bound, cell)| (*bound, cell.value().packets)).collect())
             }),
+            foreign: 0,
         }
     }
 }

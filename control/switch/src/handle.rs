@@ -213,6 +213,12 @@ impl Switch {
         counts
     }
 
+    /// Compares the entries of the switch with those that were written, and repairs them. True if it was done
+    /// within the time limit.
+    pub async fn check(&self) -> bool {
+        self.ask(|reply| Request::Check { reply }, self.timing.patience).await.is_some()
+    }
+
     /// `None` if there is no answer in time.
     async fn ask<T>(
         &self,

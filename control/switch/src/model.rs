@@ -128,6 +128,11 @@ pub enum News {
     Limits {
         what: String,
     },
+    /// Another controller had changed entries, and they were written again.
+    Repaired {
+        /// Number of them by table.
+        what: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -259,6 +264,8 @@ pub struct Counts {
     pub early: u64,
     /// How often the switch stood still; `None` if it does not report it.
     pub stalls: Option<Stalls>,
+    /// Entries that another controller changed, and that were repaired, since the session's start.
+    pub foreign: u64,
 }
 
 #[derive(Clone, Debug, thiserror::Error)]

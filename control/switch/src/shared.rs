@@ -34,6 +34,10 @@ pub enum Request {
     Counts {
         reply: oneshot::Sender<()>,
     },
+    /// To compare the entries of the switch with those that were written.
+    Check {
+        reply: oneshot::Sender<()>,
+    },
     Written {
         reply: oneshot::Sender<Result<(), Error>>,
     },

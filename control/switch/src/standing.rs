@@ -2,13 +2,14 @@
 //! Known entries of the switch, and the writes that change them to the desired ones.
 //!
 //! Only the task of the session writes. Changes by another controller are detected on the next
-//! read: after a lost session or stream, and when the switch rejects a change.
+//! read: after a lost session or stream, when the switch rejects a change, and by [`Standing::foreign`].
 
 use crate::names;
 use p4runtime::entry::Key;
 use p4runtime::session::DigestConfig;
 use p4runtime::{Change, Entry, Error, Match, Session};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 type Entries = BTreeMap<Key, Entry>;
 
@@ -20,6 +21,37 @@ pub struct Standing {
     digest: Option<DigestConfig>,
     /// Rejections by table, with the switch's message.
     refused: BTreeMap<&'static str, String>,
+    /// Number of writes of each table.
+    writes: Writes,
+    /// Tables of which the switch does not return what was written.
+    unchecked: BTreeSet<&'static str>,
+}
+
+/// Number of writes of each table, so that a reading from before a write is told from one after it.
+pub type Writes = BTreeMap<&'static str, u64>;
+
+/// What differs in the switch from what was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Foreign {
+    /// Number of differing entries of each table; [`GROUPS`] for groups and the digest.
+    pub changes: BTreeMap<&'static str, u64>,
+}
+
+/// Multicast groups and the digest, in [`Foreign`].
+const GROUPS: &str = "multicast groups";
+
+impl Foreign {
+    pub fn count(&self) -> u64 {
+        self.changes.values().sum()
+    }
+}
+
+/// As in "linkemu.ports: 4, linkemu.hosts: 1".
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.changes.iter().map(|(table, count)| format!("{table}: {count}"));
+        write!(f, "{}", all.collect::<Vec<_>>().join(", "))
+    }
 }
 
 impl Standing {
@@ -57,6 +89,68 @@ impl Standing {
         self.refused.keys().copied().collect()
     }
 
+    pub fn writes(&self) -> Writes {
+        self.writes.clone()
+    }
+
+    /// Tables that cannot be checked, as text; empty without any.
+    pub fn unchecked(&self) -> String {
+        match self.unchecked.is_empty() {
+            true => String::new(),
+            false => format!(
+                "{} cannot be checked: it returns other entries than were written",
+                self.unchecked.iter().copied().collect::<Vec<_>>().join(", ")
+            ),
+        }
+    }
+
+    /// Differences of `found`, which was read since these `writes`. Tables that were written since then are
+    /// left out.
+    pub fn foreign(&self, found: &Self, writes: &Writes) -> Foreign {
+        let mut changes = BTreeMap::new();
+        let unwritten = |table: &&str| self.writes.get(table) == writes.get(table);
+        let checked = names::TABLES.into_iter().filter(unwritten);
+        for table in checked.filter(|table| !self.unchecked.contains(table)) {
+            let (ours, theirs) = (self.table(table), found.table(table));
+            let differs = ours.iter().filter(|(key, entry)| theirs.get(*key) != Some(*entry));
+            let more = theirs.keys().filter(|key| !ours.contains_key(*key));
+            let count = differs.count() + more.count();
+            if count > 0 {
+                changes.insert(table, count as u64);
+            }
+        }
+        if (&self.groups, self.digest) != (&found.groups, found.digest) {
+            changes.insert(GROUPS, 1);
+        }
+        Foreign { changes }
+    }
+
+    /// Takes what was found where it differs, so that the next writes repair it.
+    pub fn take(&mut self, found: Self, foreign: &Foreign) {
+        for (table, entries) in found.tables {
+            if foreign.changes.contains_key(table) {
+                self.tables.insert(table, entries);
+            }
+        }
+        if foreign.changes.contains_key(GROUPS) {
+            (self.groups, self.digest) = (found.groups, found.digest);
+        }
+    }
+
+    /// Reads repaired tables again. Those that still differ are not checked any more: the switch does not
+    /// return what was written, and would seem to be changed for ever.
+    ///
+    /// # Errors
+    /// If the switch does not answer.
+    pub async fn verify(&mut self, session: &Session, repaired: &Foreign) -> Result<(), Error> {
+        for table in names::TABLES.into_iter().filter(|it| repaired.changes.contains_key(it)) {
+            if entries(session, table).await? != *self.table(table) {
+                self.unchecked.insert(table);
+            }
+        }
+        Ok(())
+    }
+
     /// Writes a table. If the switch rejects entries, its table is read again and the write is
     /// retried once. Entries that are still rejected are listed by [`Self::refusals`].
     ///
@@ -69,6 +163,7 @@ impl Standing {
         desired: &Entries,
     ) -> Result<(), Error> {
         self.refused.remove(table);
+        *self.writes.entry(table).or_default() += 1;
         let refused = self.attempt(session, table, desired).await?;
         if refused.is_some() {
             // Another controller changed the table: read it again.

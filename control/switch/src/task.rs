@@ -20,10 +20,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
+mod checking;
 mod reading;
 mod requests;
 mod restore;
 
+use checking::Checks;
 use reading::Readings;
 
 /// Hosts that are learned within this time are written together, because a write compares whole tables.
@@ -70,6 +72,8 @@ pub struct Task {
     uncleared: bool,
     /// True if the dataplane's client list is known. Only listed clients are counted.
     knows_clients: bool,
+    /// Entries that another controller changed, since the start.
+    foreign: u64,
     /// True if the owners were set; otherwise those of the switch are adopted.
     knows_owners: bool,
 }
@@ -122,6 +126,7 @@ impl Task {
             learned: None,
             uncleared: false,
             knows_clients: false,
+            foreign: 0,
             knows_owners: false,
         };
         task.sessions().await;
@@ -241,8 +246,9 @@ impl Task {
                 self.most_hosts()
             )
         });
-        let limits: Vec<_> =
-            self.desired.withheld.iter().cloned().chain(refusals).chain(full).collect();
+        let unchecked = Some(self.standing.unchecked()).filter(|unchecked| !unchecked.is_empty());
+        let limits = self.desired.withheld.iter().cloned().chain(refusals).chain(full);
+        let limits: Vec<_> = limits.chain(unchecked).collect();
         let limits = limits.join("; ");
         self.shared.set_phase(Phase::Ready, limits.clone());
         if self.limits != limits {
@@ -258,7 +264,10 @@ impl Task {
         tick.reset();
         let mut retried = Instant::now();
         let mut readings = Readings::default();
+        let mut checks = Checks::new(retried);
         loop {
+            let is_due = checks.begun().elapsed() >= self.timing.check;
+            checks.begin(session, &self.standing, is_due);
             readings.begin(session, self.desired.instance, &self.accounts);
             let shared = Arc::clone(&self.shared);
             let done = tokio::select! {
@@ -267,11 +276,14 @@ impl Task {
                     Err(error) => Err(End::Lost(error)),
                 },
                 request = self.requests.recv() => match request {
-                    Some(request) => self.answer(session, &mut readings, request).await,
+                    Some(request) => {
+                        self.answer(session, &mut readings, &mut checks, request).await
+                    }
                     None => Err(End::Closed),
                 },
                 () = shared.changed() => self.take(session).await,
                 read = readings.end() => self.publish_counts(read),
+                checked = checks.end() => self.compare(session, checked).await,
                 () = due(self.learned.map(|since| since + LEARN)) => {
                     self.learned = None;
                     self.write(session, &[names::HOSTS, names::SOURCES]).await

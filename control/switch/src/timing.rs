@@ -12,6 +12,8 @@ pub struct Timing {
     pub first_wait: Duration,
     /// Interval between retries of rejected entries.
     pub retry: Duration,
+    /// Interval between comparisons of the switch's entries with those that were written.
+    pub check: Duration,
     /// Time until an unused loss is removed.
     pub idle: Duration,
     /// Time limit for an answer of the switch. Callers wait at most [`Self::ask`].
@@ -29,6 +31,7 @@ impl Default for Timing {
             poll: Duration::from_secs(1),
             first_wait: Duration::from_millis(50),
             retry: Duration::from_secs(10),
+            check: Duration::from_secs(5),
             idle: Duration::from_secs(600),
             patience: Duration::from_secs(5),
             ask: Duration::from_secs(1),

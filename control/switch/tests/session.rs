@@ -505,6 +505,60 @@ async fn foreign_changes_are_repaired() {
 }
 
 #[tokio::test]
+async fn entries_that_others_change_are_repaired_counted_and_reported() {
+    let fake = Fake::start(1).await.unwrap();
+    let timing = Timing { check: Duration::from_millis(100), ..timing() };
+    let (switch, told) = session(config(fake.address()), timing);
+    ready(&told, 1).await;
+    offload(&switch).await;
+    counted(&switch, &[client(3), client(4)]).await;
+    stands(&switch, &fake, 2).await;
+    let repairs = || -> Vec<String> {
+        let news = told.lock().unwrap();
+        let what = |news: &News| match news {
+            News::Repaired { what } => Some(what.clone()),
+            _ => None,
+        };
+        news.iter().filter_map(what).collect()
+    };
+    // Several checks without a difference, while hosts are learned.
+    for mac in 1..=20_u128 {
+        assert!(fake.digest(&[4, mac, 1]));
+        tokio::time::sleep(timing.check / 10).await;
+    }
+    until("hosts are learned", || fake.entries("linkemu.hosts").len() == 20).await;
+    assert!(switch.check().await);
+    assert_eq!((repairs(), switch.counts().await.foreign), (Vec::new(), 0));
+    let ports = fake.entries("linkemu.ports");
+    let clients = fake.entries("linkemu.prefixes4");
+    ports.iter().take(2).chain(clients.last()).for_each(|entry| fake.remove(entry));
+    until("the entries are repaired", || !repairs().is_empty()).await;
+    assert_eq!(repairs(), ["linkemu.ports: 2, linkemu.prefixes4: 1"]);
+    assert_eq!(fake.entries("linkemu.ports"), ports);
+    assert_eq!(fake.entries("linkemu.prefixes4"), clients);
+    assert_eq!(switch.counts().await.foreign, 3);
+    // The session goes on, and a caller need not wait for the interval.
+    fake.remove(&ports[0]);
+    assert!(switch.check().await);
+    assert_eq!(fake.entries("linkemu.ports"), ports);
+    assert_eq!((switch.counts().await.foreign, count_ready(&told), fake.pushes()), (4, 1, 1));
+}
+
+#[tokio::test]
+async fn table_that_the_switch_returns_otherwise_is_reported_once_and_not_checked() {
+    let (fake, switch, told) = rig().await;
+    offload(&switch).await;
+    counted(&switch, &[client(3)]).await;
+    fake.alter("linkemu.loss");
+    assert!(switch.check().await && switch.check().await);
+    let limits = "linkemu.loss cannot be checked: it returns other entries than were written";
+    until("it is told", || switch.status().message == limits).await;
+    let repaired =
+        told.lock().unwrap().iter().filter(|it| matches!(it, News::Repaired { .. })).count();
+    assert_eq!((repaired, switch.counts().await.foreign), (1, 2));
+}
+
+#[tokio::test]
 async fn taken_switch_is_left_alone_then_restored() {
     let (fake, switch, told) = rig().await;
     let before = offload(&switch).await;

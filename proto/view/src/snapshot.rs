@@ -101,6 +101,10 @@ pub struct SwitchSpan {
     /// `None` (null in JSON) if the switch does not report it.
     #[serde(default)]
     pub stall_max_ns: Option<u64>,
+    #[serde(default)]
+    pub dropped: u64,
+    #[serde(default)]
+    pub foreign_changes: u64,
 }
 
 /// Frames lost in the switch before the egress of a port.
@@ -321,6 +325,8 @@ impl From<pb::SwitchSpan> for SwitchSpan {
             lost_at_egress: span.lost_at_egress.into_iter().map(loss).collect(),
             excess_max_ns: span.excess_max_ns,
             stall_max_ns: span.stall_max_ns,
+            dropped: span.dropped,
+            foreign_changes: span.foreign_changes,
         }
     }
 }

@@ -469,7 +469,8 @@ impl Taken {
         Some(self.counts.instance).filter(|instance| *instance > 0)
     }
 
-    /// Adds the view of the switch to the run of these statistics, which were read after it.
+    /// Adds the view of the switch to the run of these statistics, which were read after it, once its entries
+    /// have been compared with those that were written.
     pub async fn add_witness(&self, stats: &mut pb::Stats, marks: bool) {
         let current = &self.current;
         let Ok(session) = &current.session else { return };
@@ -477,10 +478,15 @@ impl Taken {
             true => Some(Arc::new(session.counts_now().await)),
             false => None,
         };
-        tokio::time::sleep(SETTLE).await;
+        let check = async {
+            // One that is not ready answers nothing.
+            let is_ready = current.ready_since().is_some();
+            is_ready && tokio::time::timeout(READ_DEADLINE, session.check()).await == Ok(true)
+        };
+        let ((), checked) = tokio::join!(tokio::time::sleep(SETTLE), check);
         let after = current.counts().await;
         let soon = soon.unwrap_or_else(|| after.clone());
-        let is_known = self.counts.ready && soon.ready && after.ready;
+        let is_known = self.counts.ready && soon.ready && after.ready && checked;
         let since = current.ready_since().filter(|_| is_known);
         let around = Around { before: &self.counts, soon: &soon, after: &after };
         locked(&current.account).witness.add(stats, around, since, marks);
@@ -536,6 +542,13 @@ fn tell(events: &Events, address: &str, news: News) {
                 false => what,
             };
             (pb::EventKind::SwitchLimited, message)
+        }
+        News::Repaired { what } => {
+            let message = format!(
+                "another one had changed its entries ({what}): they were written again; until then packets may \
+                 have been lost or impaired otherwise"
+            );
+            (pb::EventKind::SwitchRepaired, message)
         }
         News::Taken { by } => {
             let message = format!("another one is its primary controller: {by}");

@@ -74,6 +74,8 @@ struct Figures {
     /// Frames by their time beyond the intended delay, of both directions.
     excess: Vec<u64>,
     stalls: Option<Stalls>,
+    dropped: u64,
+    foreign: u64,
 }
 
 /// State at a mark.
@@ -212,6 +214,8 @@ impl Witness {
             early: counts.early,
             excess: excess(counts),
             stalls: counts.stalls.clone(),
+            dropped: dropped(counts),
+            foreign: counts.foreign,
         }
     }
 }
@@ -238,6 +242,8 @@ impl Figures {
             stall_max_ns: self.stalls.as_ref().map(|it| longest(it, base.stalls.as_ref())),
             early: self.early.saturating_sub(base.early),
             lost_at_egress: at_egress,
+            dropped: self.dropped.saturating_sub(base.dropped),
+            foreign_changes: self.foreign.saturating_sub(base.foreign),
         }
     }
 
@@ -258,6 +264,14 @@ fn packets(count: Option<pb::Count>) -> u64 {
 
 fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Frames that the switch dropped at configured ports because of its entries. Frames without a shim are left
+/// out: the kernel of the box's machine sends some at the same wires, and `returned` lacks those of the box.
+fn dropped(counts: &Counts) -> u64 {
+    let configured = counts.ports.iter().filter(|(port, _)| counts.egress.contains_key(port));
+    let all = configured.flat_map(|(_, it)| [it.unknown_port, it.wrong_direction, it.no_box]);
+    all.map(|count| count.packets).sum()
 }
 
 /// Frames by their time beyond the intended delay, of both directions.
@@ -293,7 +307,7 @@ fn longest(stalls: &Stalls, former: Option<&Stalls>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::switch::{Count, Egress};
+    use ::switch::{Count, Egress, PortDrops};
     use std::time::Duration;
 
     fn count(packets: u64) -> Count {
@@ -504,6 +518,33 @@ mod tests {
         assert_eq!(stall(&mut witness, &first, 10, false), Some(0));
         let second = look(&[(1_000, 1), (2_000, 4), (300_000, 1), (500_000, 1)]);
         assert_eq!(stall(&mut witness, &second, 10, false), Some(300_000));
+    }
+
+    #[test]
+    fn drops_by_entries_and_changes_of_others_are_those_of_the_run() {
+        let mut witness = Witness::default();
+        let drops = |packets| PortDrops {
+            unknown_port: count(packets),
+            wrong_direction: count(packets),
+            no_box: count(packets),
+            // Of hosts, and of the kernel beside the box.
+            cut: count(9),
+            no_shim: count(9),
+        };
+        let look = |packets, foreign| Counts {
+            // Port 7 is not configured.
+            ports: [(1, drops(packets)), (7, drops(50 * packets))].into(),
+            egress: [(1, Egress::default())].into(),
+            foreign,
+            ..counts([1, 0], [1, 0], &[])
+        };
+        let of = |witness: &mut Witness, counts: &Counts, since_ns, marks| {
+            let span = run(witness, stats([1, 0], [0, 1], since_ns), [counts; 2], marks);
+            (span.dropped, span.foreign_changes)
+        };
+        assert_eq!(of(&mut witness, &look(4, 2), 0, false), (0, 0));
+        assert_eq!(of(&mut witness, &look(5, 3), 0, true), (3, 1));
+        assert_eq!(of(&mut witness, &look(7, 3), 10, false), (6, 0));
     }
 
     #[test]

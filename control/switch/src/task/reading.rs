@@ -4,6 +4,7 @@
 
 use super::{End, Task};
 use crate::accounts::Accounts;
+use crate::model::Counts;
 use p4runtime::{Error, Session};
 use std::pin::Pin;
 use tokio::sync::oneshot;
@@ -73,7 +74,7 @@ impl Task {
         let is_ready = done.is_ok() && is_current && self.knows_clients;
         let tick = self.config.target.tick();
         let counts = self.accounts.counts(self.desired.instance, tick, is_ready);
-        self.shared.set_counts(counts);
+        self.shared.set_counts(Counts { foreign: self.foreign, ..counts });
         for caller in callers {
             let _gone = caller.send(());
         }

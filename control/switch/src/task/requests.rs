@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Serves the requests of the handles while the switch is ready.
 
+use super::checking::Checks;
 use super::reading::Readings;
 use super::{End, Task, epoch};
 use crate::accounts::{self, Accounts};
@@ -16,6 +17,7 @@ impl Task {
         &mut self,
         session: &Session,
         readings: &mut Readings,
+        checks: &mut Checks,
         request: Request,
     ) -> Result<(), End> {
         match request {
@@ -75,6 +77,10 @@ impl Task {
             }
             Request::Counts { reply } => {
                 readings.ask(reply);
+                Ok(())
+            }
+            Request::Check { reply } => {
+                checks.ask(reply);
                 Ok(())
             }
         }

@@ -58,15 +58,20 @@ impl Task {
             // The old entries are gone, and no caller will set the clients to keep.
             self.desired.clients.get_or_insert_default();
         }
-        self.write_groups(session).await?;
-        self.write(session, &names::FIRST).await?;
-        self.write_clients(session).await?;
-        self.write(session, &names::LAST).await?;
+        self.write_all(session).await?;
         if pushed {
             self.uncleared = false;
         }
         self.clear(session).await?;
         Ok(pushed)
+    }
+
+    /// Writes all that differs, in the order in which no frame passes unimpaired.
+    pub(super) async fn write_all(&mut self, session: &Session) -> Result<(), End> {
+        self.write_groups(session).await?;
+        self.write(session, &names::FIRST).await?;
+        self.write_clients(session).await?;
+        self.write(session, &names::LAST).await
     }
 
     /// Adopts the entries that may stay.

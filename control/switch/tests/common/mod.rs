@@ -40,6 +40,7 @@ pub fn timing() -> Timing {
         poll: Duration::from_millis(50),
         first_wait: Duration::from_millis(5),
         retry: Duration::from_millis(100),
+        check: Duration::from_secs(600),
         idle: Duration::from_secs(600),
         patience: LIMIT,
         ask: LIMIT,
