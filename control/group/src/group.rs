@@ -116,11 +116,15 @@ impl Group {
             }
             news.await;
         }
+        let resumed = self.resume_moves().await;
         self.recall_owners().await;
         let mut history = self.0.history.lock().await;
         let first = self.first_plan(&mut history);
         let names = names(&first.plan);
         self.place(&names);
+        for (client, place) in &resumed {
+            self.owners().give([&**client], *place);
+        }
         history.current = first.clone();
         self.changed_span(&first).await;
         for member in &self.0.members {

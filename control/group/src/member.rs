@@ -56,6 +56,8 @@ pub struct State {
     pub rate: f64,
     /// Received packets, and when, at the last reading of the statistics.
     received: Option<(u64, u64)>,
+    /// Clients on hold there when control began, by the group before this one.
+    pub on_hold: Vec<dp::HeldClient>,
     /// It was away since the last mark, or its dataplane ended.
     pub has_gap: bool,
 }
@@ -244,7 +246,8 @@ impl Member {
         self.state().token = token;
         // Of a group before this one.
         let withdraw = |mut c: Client, request| async move { c.withdraw(request).await };
-        self.call(SILENT, dp::WithdrawRequest {}, withdraw).await.map_err(told)?;
+        let left = self.call(SILENT, dp::WithdrawRequest {}, withdraw).await.map_err(told)?;
+        self.state().on_hold = left.on_hold;
         let describe = |mut c: Client, request| async move { c.describe(request).await };
         let described = self.call(SILENT, dp::DescribeRequest {}, describe).await.map_err(told)?;
         group.fits(self.place, &described)?;

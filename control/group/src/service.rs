@@ -329,7 +329,7 @@ impl dp::dataplane_server::Dataplane for Service {
     ) -> Result<Response<dp::WithdrawResponse>, Status> {
         self.change(&request)?;
         self.group.withdraw().await;
-        Ok(Response::new(dp::WithdrawResponse {}))
+        Ok(Response::new(dp::WithdrawResponse::default()))
     }
 
     async fn hold_clients(

@@ -124,6 +124,43 @@ async fn client_is_served_again_when_its_former_box_has_served_it() {
 }
 
 #[tokio::test]
+async fn next_group_finishes_the_moves_of_one_that_was_killed() {
+    const CLIENT: &str = "10.0.0.4";
+    let fakes = fakes(&[0, 5_000_000_000, 0]);
+    // The first box had the client for long, the third one served it until it began to move to the second one.
+    let pipe = |queued, last_due_ns| {
+        let pipe = dp::PipeLook { received: 10, queued, held: queued, last_due_ns };
+        dp::ClientLook { forward_pipe: Some(pipe), return_pipe: Some(pipe) }
+    };
+    let now_ns = FakeDataplane::common_ns();
+    fakes[0].state().looks.insert(CLIENT.into(), pipe(0, now_ns.saturating_sub(1_000_000)));
+    fakes[2].state().looks.insert(CLIENT.into(), pipe(3, 0));
+    let hold = dp::HoldClient {
+        client: CLIENT.into(),
+        hold_ns: Some(10_000_000_000),
+        ..Default::default()
+    };
+    fakes[1].state().holds.push((now_ns, hold));
+    let lab = Lab::unsettled(fakes, "").await;
+    lab.group.settle().await.unwrap();
+    let owner =
+        |owners: Vec<(String, u32)>| owners.into_iter().find(|it| it.0 == CLIENT).unwrap().1;
+    assert_eq!(owner(lab.owners().await), 1);
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(lab.holds(1).len(), 1, "the third box still serves it");
+    let refused = lab.begin(&[CLIENT], "b1").await.unwrap_err();
+    assert!(refused.message().contains("is being moved"), "{refused}");
+    lab.fakes[2].state().looks.insert(CLIENT.into(), pipe(0, now_ns + 400_000_000));
+    let (_, moved) = lab.event(0, pb::EventKind::ClientsMoved).await;
+    assert!(moved.message.starts_with("1 clients moved from b3 to b2"), "{}", moved.message);
+    let holds = lab.holds(1);
+    let [_, (_, last)] = &*holds else { panic!("{holds:?}") };
+    assert_eq!((&*last.client, last.hold_ns), (CLIENT, None));
+    let due_ns = now_ns + 5_400_000_000;
+    assert!((due_ns..due_ns + 100_000_000).contains(&last.forward_due_ns), "{last:?} {due_ns}");
+}
+
+#[tokio::test]
 async fn packets_that_come_to_the_former_box_later_are_reported() {
     let lab = lab().await;
     lab.look(0, "a", 10, 0, 0);

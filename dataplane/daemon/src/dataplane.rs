@@ -161,6 +161,8 @@ struct Shared {
     /// Generation of the last change that no scenario made.
     others: watch::Sender<u64>,
     capturing: Arc<Semaphore>,
+    /// Clients on hold, by name: since when, and until when at most.
+    holds: std::sync::Mutex<BTreeMap<String, [Instant; 2]>>,
     /// UTC of the clock's zero at the last restart of the random processes, in nanoseconds
     /// since 1970.
     utc_zero: AtomicU64,
@@ -250,6 +252,7 @@ impl Dataplane {
             journal: Journal::default(),
             others: watch::Sender::new(0),
             capturing: Arc::new(Semaphore::new(1)),
+            holds: std::sync::Mutex::default(),
             utc_zero: AtomicU64::new(utc_zero),
         }))
     }

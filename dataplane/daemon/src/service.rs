@@ -150,7 +150,7 @@ impl pb::dataplane_server::Dataplane for Service {
         self.controllers.check(&request)?;
         let Entry { dataplane, .. } = self.links.of(&request)?;
         dataplane.withdraw().await.map_err(Status::from)?;
-        Ok(Response::new(pb::WithdrawResponse {}))
+        Ok(Response::new(pb::WithdrawResponse { on_hold: dataplane.on_hold() }))
     }
 
     async fn hold_clients(

@@ -82,7 +82,13 @@ fn clients_of_all_workers_are_held_and_looked_at() {
     let names: Vec<String> = of(0).take(4).chain(of(1).take(4)).collect();
     block_on(async {
         let all: Vec<_> = names.iter().map(|name| held(name, Some(1_000_000_000))).collect();
+        let before_ns = dataplane.time().0;
         dataplane.hold_clients(&all).await.unwrap();
+        let held_now = dataplane.on_hold();
+        let mut on_hold: Vec<_> = held_now.iter().map(|it| it.client.clone()).collect();
+        on_hold.sort_by_key(|name| names.iter().position(|it| it == name));
+        assert_eq!(on_hold, names);
+        assert!(held_now.iter().all(|it| (before_ns..=dataplane.time().0).contains(&it.since_ns)));
         let stats = dataplane.stats(false).await.unwrap();
         let known = |name: &String| stats.clients.iter().any(|client| client.client == *name);
         assert!(names.iter().all(known), "{stats:?}");
@@ -91,6 +97,10 @@ fn clients_of_all_workers_are_held_and_looked_at() {
         assert_eq!(looks[0].forward_pipe, Some(pb::PipeLook::default()));
         let ends: Vec<_> = names.iter().map(|name| held(name, None)).collect();
         dataplane.hold_clients(&ends).await.unwrap();
+        assert_eq!(dataplane.on_hold(), []);
+        // One that ends by itself.
+        dataplane.hold_clients(&[held(&names[0], Some(1))]).await.unwrap();
+        assert_eq!(dataplane.on_hold(), []);
         let due = pb::HoldClient { forward_due_ns: 77, ..held(&names[0], None) };
         dataplane.hold_clients(&[due]).await.unwrap();
         let looks = dataplane.look_at_clients(&names[..1]).await.unwrap();
@@ -99,6 +109,7 @@ fn clients_of_all_workers_are_held_and_looked_at() {
         let fifth = of(0).nth(4).unwrap();
         let error = dataplane.hold_clients(&[held(&fifth, Some(1))]).await.unwrap_err().to_string();
         assert!(error.contains(&fifth) && error.contains("--max-clients"), "{error}");
+        assert_eq!(dataplane.on_hold(), []);
         for (clients, message) in [
             (vec![held("no name!", Some(1))], "\"no name!\""),
             (vec![held("bypass", Some(1))], "`bypass` is not a client that can move"),

@@ -327,7 +327,23 @@ impl Dataplane for Service {
         let lane = self.lane(&request)?;
         lane.instance.fake.state().withdrawals += 1;
         lane.instance.fake.withdraw();
-        Ok(Response::new(dp::WithdrawResponse {}))
+        let (holds, skew_ns) = {
+            let state = lane.instance.fake.state();
+            (state.holds.clone(), state.skew_ns)
+        };
+        let mut on_hold = BTreeMap::new();
+        for (since_ns, hold) in holds {
+            match hold.hold_ns {
+                Some(_) => on_hold.insert(hold.client, since_ns),
+                None => on_hold.remove(&hold.client),
+            };
+        }
+        let held = |(client, since_ns): (String, u64)| {
+            let since_ns = since_ns.saturating_add_signed(skew_ns);
+            dp::HeldClient { client, since_ns }
+        };
+        let on_hold = on_hold.into_iter().map(held).collect();
+        Ok(Response::new(dp::WithdrawResponse { on_hold }))
     }
 
     async fn hold_clients(

@@ -10,6 +10,8 @@
 //! ```
 //!
 //! Each client is served again as soon as it is ready itself. What a box that is down held is lost.
+//!
+//! A linkd-group that ends in mid-move leaves the holds. The next one finds them and finishes the moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -160,19 +162,9 @@ impl Group {
             self.owners().give(moved.iter().map(|(client, _)| &**client), new.place);
         }
         drop(history);
-        let (id, begun) = {
-            let mut state = self.0.moves.state();
-            state.begun += 1;
-            let id = state.begun;
-            state.moving.extend(moved.iter().map(|(client, _)| client.clone()));
-            let (to, finished) = (new.place, OnceCell::new());
-            let begun = Arc::new(Move { who, clients: moved, to, held_since_ns, finished });
-            state.moves.insert(id, begun.clone());
-            while state.moves.len() > KEPT {
-                state.moves.pop_first();
-            }
-            (id, begun)
-        };
+        let finished = OnceCell::new();
+        let (id, begun) =
+            self.register(Move { who, clients: moved, to: new.place, held_since_ns, finished });
         tracing::info!(id, clients = begun.clients.len(), to, "move begins");
         let group = self.clone();
         tokio::spawn(async move {
@@ -183,6 +175,58 @@ impl Group {
             }
         });
         Ok(dp::BeginMoveResponse { r#move: id })
+    }
+
+    fn register(&self, begun: Move) -> (u64, Arc<Move>) {
+        let mut state = self.0.moves.state();
+        state.begun += 1;
+        let (id, begun) = (state.begun, Arc::new(begun));
+        state.moving.extend(begun.clients.iter().map(|(client, _)| client.clone()));
+        state.moves.insert(id, begun.clone());
+        while state.moves.len() > KEPT {
+            state.moves.pop_first();
+        }
+        (id, begun)
+    }
+
+    /// Finishes what a linkd-group before this one has begun, and returns the clients with their new owners:
+    /// the boxes that hold their frames. The former owner is the box that has the last packets of a client.
+    pub(super) async fn resume_moves(&self) -> Vec<(String, usize)> {
+        let mut resumed = Vec::new();
+        for new in &self.0.members {
+            let held = std::mem::take(&mut new.state().on_hold);
+            let Some(since_ns) = held.iter().map(|it| it.since_ns).min() else { continue };
+            let clients: Vec<_> = held.into_iter().map(|it| it.client).collect();
+            resumed.extend(clients.iter().map(|client| (client.clone(), new.place)));
+            let mut last = vec![None; clients.len()];
+            for former in self.0.members.iter().filter(|it| it.place != new.place) {
+                let Ok(looks) = look_at(former, clients.clone()).await else { continue };
+                for (last, look) in last.iter_mut().zip(looks) {
+                    let pipes =
+                        [look.forward_pipe, look.return_pipe].map(Option::unwrap_or_default);
+                    let queued = pipes.iter().any(|it| it.queued > 0);
+                    let due_ns = pipes.iter().map(|it| it.last_due_ns).max().unwrap_or(0);
+                    let found = (queued, former.offset().of_group(due_ns), former.place);
+                    *last = (*last).max(Some(found));
+                }
+            }
+            let from = |(client, last): (String, Option<(bool, u64, usize)>)| {
+                Some((client, last.map(|(.., place)| place)?))
+            };
+            let (clients, to) =
+                (clients.into_iter().zip(last).filter_map(from).collect(), new.place);
+            let (who, finished) = (String::new(), OnceCell::new());
+            let held_since_ns = new.offset().of_group(since_ns);
+            let (id, begun) = self.register(Move { who, clients, to, held_since_ns, finished });
+            tracing::info!(id, clients = begun.clients.len(), to = new.name, "move is resumed");
+            let group = self.clone();
+            tokio::spawn(async move {
+                if let Err(error) = group.finish(&begun).await {
+                    tracing::warn!(id, %error, "the move that was resumed has failed");
+                }
+            });
+        }
+        resumed
     }
 
     /// Waits until the former owners have served what they hold, and ends the hold.

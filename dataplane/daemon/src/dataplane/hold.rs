@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Clients on hold, and what clients have, for a group of boxes that moves clients between them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{MutexGuard, PoisonError};
 
 use emu::engine::Hold;
 use emu::pipe::{Look, MAX_HOLD};
@@ -56,12 +57,41 @@ impl Dataplane {
         let visits =
             clients.iter().map(|client| Ok(Visit::new(key(&client.client)?, hold(client)?)));
         let visits = visits.collect::<Result<Vec<_>, DataplaneError>>()?;
+        let (begin, end): (Vec<_>, Vec<_>) = clients.iter().partition(|it| it.hold_ns.is_some());
+        let now = Instant(self.time().0);
+        // Before they begin, since a stalled worker begins them later.
+        self.holds().extend(
+            begin.iter().map(|it| (it.client.clone(), [now, now + Nanos(it.hold_ns.unwrap_or(0))])),
+        );
         let made = self.visit(visits).await?;
+        let forget = |clients: &[&pb::HoldClient]| {
+            let mut holds = self.holds();
+            holds.retain(|name, _| !clients.iter().any(|it| it.client == *name));
+        };
+        forget(&end);
         let Some(error) = made.iter().find_map(|visit| visit.found.err()) else { return Ok(()) };
+        forget(&begin);
         let begun = made.iter().filter(|it| matches!(it.hold, Hold::Begin(_)) && it.found.is_ok());
         let end = Hold::End(ByDirection([Instant::ZERO; Direction::BOTH.len()]));
         self.visit(begun.map(|visit| Visit::new(visit.key, end)).collect()).await?;
         Err(invalid(error.to_string()))
+    }
+
+    fn holds(&self) -> MutexGuard<'_, BTreeMap<String, [Instant; 2]>> {
+        self.0.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Clients on hold.
+    #[must_use]
+    pub fn on_hold(&self) -> Vec<pb::HeldClient> {
+        let now = Instant(self.time().0);
+        let mut holds = self.holds();
+        holds.retain(|_, [_, until]| now < *until);
+        let held = |(client, [since, _]): (&String, &[Instant; 2])| pb::HeldClient {
+            client: client.clone(),
+            since_ns: since.0,
+        };
+        holds.iter().map(held).collect()
     }
 
     /// What clients have now, in the order of their names.
