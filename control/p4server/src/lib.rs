@@ -15,6 +15,7 @@
 mod connection;
 mod device;
 mod encrypted;
+mod fair;
 mod fake;
 mod service;
 mod target;

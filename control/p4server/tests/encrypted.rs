@@ -213,3 +213,20 @@ async fn encrypted_and_plain_ends_do_not_meet() {
     let http = encrypted.address().replace("https:", "http:");
     fails(http.clone(), None, &[&http, "if it serves TLS, write https"]).await;
 }
+
+/// Connections that send nothing, from the address of the controller.
+#[tokio::test]
+async fn callers_without_a_certificate_do_not_keep_a_controller_out() {
+    let lab = Lab::new();
+    let ca = lab.authority("ca");
+    let (own, linkd) = (lab.sign(&ca, "127.0.0.1", "p4", 2099), lab.sign(&ca, "l", "l", 2099));
+    let (fake, _keys) = serve(&own, &ca).await;
+    let place = fake.address().replace("https://", "");
+    let mut idle = Vec::new();
+    for _ in 0..400 {
+        idle.push(tokio::net::TcpStream::connect(&place).await.unwrap());
+    }
+    let asked = ask(fake.address(), Some(trust(&ca, Some(&linkd))));
+    let asked = tokio::time::timeout(std::time::Duration::from_secs(3), asked).await;
+    assert_eq!(asked.expect("it is kept out").unwrap(), None);
+}
