@@ -27,8 +27,9 @@ pub(super) const SEPARATORS: &[u8] = b",;\t ";
 ///
 /// As a text: `sent=NAME[:UNIT],rtt=NAME[:UNIT],seq=NAME,lost=TEXT`, the last two optional, with
 /// `done=` in place of `sent=` if the times are those of answers and timeouts. A column without a
-/// name has its number, from 1; in a table without a header a number is nothing else. Or the meaning of each column in turn, as in `time:s,rtt:ms`: `time`
-/// (or `sent`), `done`, `rtt`, `seq`, and `_` for any other.
+/// name has its number, from 1; in a table without a header a number is nothing else. Or the meaning
+/// of each column in turn, as in `time:s,rtt:ms`: `time` (or `sent`), `done`, `rtt`, `seq`, and `_`
+/// for any other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
     /// The column of the send times: `NAME` or `NAME:UNIT`, with the unit `s`, `ms`, `us`,
