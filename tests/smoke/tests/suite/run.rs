@@ -261,8 +261,8 @@ pub fn hosts_have_tcp_buffers_for_link(_: &Cpus) -> anyhow::Result<()> {
 
 pub fn multicast_from_far_host_is_of_command(_: &Cpus) -> anyhow::Result<()> {
     let user = User::new()?;
-    let server = ["--serve", "exec ping -n -i 0.2 239.1.2.3", "--serve-ready", "none"];
-    let stats = format!("sleep 0.5; {} -o json stats", user.linkctl());
+    let server = ["--serve", "exec ping -n 239.1.2.3", "--serve-ready", "none"];
+    let stats = format!("sleep 1; {} -o json stats", user.linkctl());
     let outcome = user.run(&[server.as_slice(), &["--", "sh", "-c", &stats]].concat())?;
     let stats: serde_json::Value = serde_json::from_str(outcome.stdout.trim())?;
     let received = |name: &str| {
