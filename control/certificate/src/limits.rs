@@ -85,15 +85,16 @@ impl Chosen {
             "packets" => "a run without packets shows nothing",
             "emulator_drops" => "the link loses packets by its profile, the emulator none",
             "lateness_p99" | "switch_excess_p99" => &self.lateness_reason,
-            "lateness_max" | "stall" => &self.stall_reason,
+            "lateness_max" | "stall" | "switch_excess_max" | "switch_stall" => &self.stall_reason,
             "memory" => "a worker without memory drops packets",
             "conservation" => "every packet is counted once",
             "port_faults" => "a port with a fault loses packets without a count",
             "unplaced" => "clients without a slot share one link",
             "switch_gaps" | "boxes" => "counts of a part of the run may be missing",
-            "switch_to_box" | "switch_from_box" | "switch_to_hosts" => {
+            "switch_to_box" | "switch_from_box" | "switch_to_hosts" | "switch_drops" => {
                 "the link loses packets by its profile, the switch none"
             }
+            "switch_entries" => "a changed entry sends packets another way",
             "switch_early" => "no packet is earlier than the link allows",
             "changes" => "as requested",
             _ => "",

@@ -107,7 +107,8 @@ fn processors(host: Option<&HostSpan>, length_ns: u64) -> Vec<String> {
         );
         if host.nice > HIGH {
             remedy += &format!(
-                ", or start the emulator with a higher priority, such as `nice -n {HIGH}` as root (it had {})",
+                ", or start the emulator as root or with CAP_SYS_NICE, so that it can raise its priority (--nice; \
+                 it had {})",
                 host.nice
             );
         }
@@ -130,5 +131,5 @@ fn processors(host: Option<&HostSpan>, length_ns: u64) -> Vec<String> {
 
 /// Time that a worker did not have its processor, if that is worth a word.
 const NOTABLE: u64 = 1_000_000;
-/// Niceness of the packaged service.
+/// Nice value of linkd-dataplane where it may set it.
 const HIGH: i32 = -10;

@@ -346,11 +346,11 @@ fn late_run_names_who_had_the_processor() {
     };
     let said = remedies(Some(waited.clone()));
     for word in
-        ["for 250.0 ms of 5.0 s", "load average 2.3, 2 processors", "nice -n -10", "reserved cores"]
+        ["for 250.0 ms of 5.0 s", "load average 2.3, 2 processors", "(--nice; it had 0)", "reserved cores"]
     {
         assert!(said.contains(word), "{word:?} is not in {said}");
     }
-    assert!(!remedies(Some(pb::HostSpan { nice: -19, ..waited })).contains("nice -n"));
+    assert!(!remedies(Some(pb::HostSpan { nice: -19, ..waited })).contains("--nice"));
     let stolen = pb::HostSpan { waited_ns: ms(0), stolen_ns: ms(30), ..Default::default() };
     assert!(remedies(Some(stolen)).starts_with("the hypervisor withheld"));
     let busy = remedies(Some(pb::HostSpan::default()));
