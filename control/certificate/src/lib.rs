@@ -13,6 +13,7 @@ pub use limits::Limits;
 use limits::Chosen;
 use serde::Serialize;
 use std::fmt;
+use units::counted;
 use view::{Conservation, Lateness, Memory, PortLoss, Snapshot, Span, Worker, size, time};
 
 /// There is no run to be judged.
@@ -61,12 +62,12 @@ impl Unit {
     #[must_use]
     pub fn figure(self, value: u64) -> String {
         match self {
-            Self::Packets => format!("{value} packets"),
+            Self::Packets => counted(value, "packet", "packets"),
             Self::Ns => time(value),
             Self::Bytes => size(value),
-            Self::Pipes => format!("{value} pipes off"),
-            Self::Changes => format!("{value} changes"),
-            Self::Faults => format!("{value} faults"),
+            Self::Pipes => counted(value, "pipe off", "pipes off"),
+            Self::Changes => counted(value, "change", "changes"),
+            Self::Faults => counted(value, "fault", "faults"),
         }
     }
 }

@@ -89,7 +89,7 @@ struct Criterion {
 }
 
 impl Criterion {
-    /// "lateness_p99 20 us, at most 1 ms".
+    /// "lateness_p99 20 µs, at most 1 ms".
     fn text(&self) -> String {
         let figure = |value: u64| match self.unit.as_str() {
             "ns" => format_duration(four_digits(value)),
@@ -190,7 +190,7 @@ mod tests {
     fn passing_run_vouches_for_its_log() {
         let within = Some(["2026-01-01T12:00:01Z", "2026-01-01T12:59:59Z"]);
         let said = vouched(within, &certificate("pass", 20_000)).unwrap();
-        let expected = "the certificate of the emulator (run.json) passes: lateness_p99 20 us, at \
+        let expected = "the certificate of the emulator (run.json) passes: lateness_p99 20 µs, at \
                         most 1 ms";
         assert_eq!(said, expected);
         // The clocks of two hosts.

@@ -169,7 +169,7 @@ async fn packets_that_come_to_the_former_box_later_are_reported() {
     lab.look(0, "a", 13, 0, 0);
     let (first, _) = lab.event(0, pb::EventKind::ClientsMoved).await;
     let (_, late) = lab.event(first, pb::EventKind::ClientsMoved).await;
-    assert!(late.message.starts_with("6 packets of 1 moved clients still came to box b1"));
+    assert!(late.message.starts_with("6 packets of 1 moved client still came to box b1"));
 }
 
 #[tokio::test]

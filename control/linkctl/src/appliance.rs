@@ -25,6 +25,7 @@ use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use host::Host;
 use plan::Plan;
+use profile::counted;
 use record::Record;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -210,7 +211,7 @@ fn apply(form: Output, path: &Path, dry_run: bool, place: &Where) -> Result<(), 
 }
 
 fn count(bad: usize) -> String {
-    if bad == 1 { "1 check is bad".to_owned() } else { format!("{bad} checks are bad") }
+    counted(bad, "check failed", "checks failed")
 }
 
 fn undo(form: Output, dry_run: bool, place: &Where) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use crate::output;
 use certificate::{Certificate, Criterion, Limits, Unit, Verdict};
 use clap::Args;
 use comfy_table::{Table, presets};
-use profile::parse_duration;
+use profile::{counted, parse_duration};
 use proto::linkemu::v1 as pb;
 use view::{Snapshot, instant, size, time};
 
@@ -132,15 +132,16 @@ pub fn text(certificate: &Certificate) -> String {
     format!(
         "{verdict}: {summary}\n\
          from {} to {}, {length}\n\
-         generation {} to {generation}: {changes} changes\n\n{}\n\n\
+         generation {} to {generation}: {}\n\n{}\n\n\
          packets: {} received, {} sent\n\
          lost by the emulator: overload {}, missed {}, transmit dropped {}, \
          unconfirmed {}; of clients without a slot {}\n\
-         lateness: p50 {}, p99 {}, p99.9 {}, max {} of {} packets\n\
-         memory: {} at most, of {}; {} workers\n{reasons}{remarks}{remedies}",
+         lateness: p50 {}, p99 {}, p99.9 {}, max {} of {}\n\
+         memory: {} at most, of {}; {}\n{reasons}{remarks}{remedies}",
         utc(&span.since_utc),
         utc(until_utc),
         span.generation,
+        counted(changes, "change", "changes"),
         table.trim_fmt(),
         span.received.packets,
         span.sent.packets,
@@ -153,9 +154,9 @@ pub fn text(certificate: &Certificate) -> String {
         time(late.p99),
         time(late.p999),
         time(late.max),
-        late.count,
+        counted(late.count, "packet", "packets"),
         size(certificate.memory.used_max_bytes),
         size(certificate.memory.capacity_bytes),
-        certificate.workers.len(),
+        counted(certificate.workers.len(), "worker", "workers"),
     )
 }

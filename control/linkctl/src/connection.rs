@@ -2,6 +2,7 @@
 //! The way to linkd: one call at a time, each with a deadline.
 
 use crate::context::{Context, Place};
+use crate::denied::DENIED;
 use crate::failure::Failure;
 use crate::tls;
 use ::tls::client::Fault;
@@ -262,9 +263,7 @@ fn cause(error: &(dyn Error + 'static)) -> String {
         Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {
             "it closed the connection: there may be too many from this address".into()
         }
-        Some(io::ErrorKind::PermissionDenied) => {
-            "permission denied; the socket's owner and group may connect".into()
-        }
+        Some(io::ErrorKind::PermissionDenied) => DENIED.into(),
         _ => root.to_string(),
     }
 }

@@ -15,6 +15,7 @@ use ::doctor::machine::Machine;
 use ::doctor::wanted::Wanted;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
+use profile::counted;
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -116,8 +117,7 @@ pub fn tell(form: Output, findings: &[Finding]) -> Result<(), Failure> {
 fn verdict(bad: usize) -> Result<(), Failure> {
     match bad {
         0 => Ok(()),
-        1 => Err(Failure::check("1 check is bad")),
-        n => Err(Failure::check(format!("{n} checks are bad"))),
+        n => Err(Failure::check(counted(n, "check failed", "checks failed"))),
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
         assert!(lines[2].contains("hugepages") && lines[2].contains("bad"));
         assert!(lines[4].ends_with("$ echo 88 > x"));
         assert!(verdict(0).is_ok());
-        assert_eq!(verdict(1).unwrap_err().message(), "1 check is bad");
-        assert_eq!(verdict(2).unwrap_err().message(), "2 checks are bad");
+        assert_eq!(verdict(1).unwrap_err().message(), "1 check failed");
+        assert_eq!(verdict(2).unwrap_err().message(), "2 checks failed");
     }
 }

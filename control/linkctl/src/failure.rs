@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Failures as text, JSON and exit code.
 
+use crate::denied::{self, DENIED};
 use profile::{FileError, Place, Violation, Violations};
 use serde::Serialize;
 use serde_json::Value;
@@ -122,8 +123,13 @@ impl Failure {
     }
 
     pub fn unreachable(socket: &Path, why: &str) -> Self {
-        let socket = socket.display();
-        Self::new(UNREACHABLE, "unreachable", format!("cannot reach linkd at {socket}: {why}"))
+        let (place, socket) = (socket, socket.display());
+        let message = format!("cannot reach linkd at {socket}: {why}");
+        let failure = Self::new(UNREACHABLE, "unreachable", message);
+        if why == DENIED {
+            return failure.hint(denied::remedy(place));
+        }
+        failure
             .hint(format!("is it running? start it: linkd --socket {socket}"))
             .hint("is it elsewhere? give --socket PATH, or set LINKEMU_SOCKET")
     }
@@ -201,6 +207,11 @@ impl Failure {
     /// Whether a link was refused for lack of memory or time.
     pub fn is_outside_envelope(&self) -> bool {
         matches!(self, Self::Told(report) if !report.details.is_empty())
+    }
+
+    /// Whether something was asked for that does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Told(report) if report.code == "not_found")
     }
 
     /// The same without hints.

@@ -9,7 +9,7 @@ use crate::output;
 use clap::Subcommand;
 use clap_complete::engine::ArgValueCompleter;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use profile::format_duration;
+use profile::{counted, format_duration};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 
@@ -149,7 +149,8 @@ fn moved(context: &Context, answer: pb::MoveClientsResponse) -> Result<(), Failu
         return output::json(&MovedView { moved, held_ns, abandoned });
     }
     let held = format_duration(held_ns);
-    let mut text = format!("{moved} clients moved; packets waited for {held} at most\n");
+    let moved = counted(moved, "client", "clients");
+    let mut text = format!("{moved} moved; packets waited for {held} at most\n");
     if abandoned > 0 {
         text.push_str(&format!(
             "{abandoned} of them were at a box that is down: what it held of them is lost\n"
@@ -181,7 +182,7 @@ mod tests {
         let text = table(&boxes);
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[1].contains("b1   up "), "{text}");
-        assert!(lines[1].contains("-1.5 us ± 20 us"), "{text}");
+        assert!(lines[1].contains("-1.5 µs ± 20 µs"), "{text}");
         assert!(lines[2].contains(" behind ") && lines[3].contains(" down "), "{text}");
         assert_eq!(lines[4], "b3: it does not answer");
     }

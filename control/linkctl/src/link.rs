@@ -8,11 +8,11 @@ use crate::failure::Failure;
 use crate::output;
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use profile::{format_size, parse_size};
+use profile::{counted, parse_size};
 use proto::linkemu::v1 as pb;
 use proto::{link_id, link_name};
 use serde::Serialize;
-use view::instant;
+use view::{instant, size};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -245,9 +245,9 @@ async fn add(
     match context.output {
         Output::Json => output::json(&LinkView::from(&link)),
         Output::Text => output::text(&format!(
-            "link {name} added: {} for packets, up to {} clients\nlinkctl --link {name} set profile …",
-            format_size(link.memory_bytes),
-            link.clients
+            "link {name} added: {} for packets, up to {}\nlinkctl --link {name} set profile …",
+            size(link.memory_bytes),
+            counted(link.clients, "client", "clients")
         )),
     }
 }
@@ -285,7 +285,7 @@ async fn list(context: &Context) -> Result<(), Failure> {
             link.name.to_owned(),
             link.profile.to_owned(),
             link.generation.to_string(),
-            format_size(link.memory_bytes),
+            size(link.memory_bytes),
             link.clients.to_string(),
             link.rules.to_string(),
             match (link.via, link.scheduler) {

@@ -16,6 +16,7 @@ mod complete;
 mod completion;
 mod connection;
 mod context;
+mod denied;
 mod destination;
 mod doctor;
 mod envelope;
@@ -23,6 +24,7 @@ mod events;
 mod failure;
 mod fit;
 mod group;
+mod hint;
 mod lease;
 mod link;
 mod man;
@@ -83,7 +85,7 @@ async fn carry_out(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Run(args) => run::run(context, args).await,
         Command::Set { what } => set::run(context, what).await,
-        Command::Show => show::run(context).await,
+        Command::Show(args) => show::run(context, args).await,
         Command::Stats(args) => stats::run(context, args).await,
         Command::Top(args) => top::run(context, args).await,
         Command::Capture(args) => capture::run(context, args).await,

@@ -6,6 +6,7 @@ use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
+use profile::counted;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -40,7 +41,11 @@ pub fn run(context: &Context, args: &ManArgs, tree: &clap::Command) -> Result<()
     }
     match context.output {
         Output::Json => output::json(&View { pages }),
-        Output::Text => output::text(&format!("{pages} pages in {}", args.folder.display())),
+        Output::Text => output::text(&format!(
+            "{} in {}",
+            counted(pages, "page", "pages"),
+            args.folder.display()
+        )),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::show::toml;
 use clap::Subcommand;
 use clap_complete::engine::ArgValueCompleter;
 use comfy_table::{ContentArrangement, Table, presets};
-use profile::{FileError, Json, Profile, Violations};
+use profile::{FileError, Json, Profile, Violations, counted};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -216,7 +216,10 @@ fn check(format: Output, files: &[PathBuf]) -> Result<(), Failure> {
     }
     match wrong {
         0 => Ok(()),
-        1 => Err(Failure::check("1 file is not a valid profile")),
-        n => Err(Failure::check(format!("{n} files are not valid profiles"))),
+        n => Err(Failure::check(counted(
+            n,
+            "file is not a valid profile",
+            "files are not valid profiles",
+        ))),
     }
 }

@@ -34,7 +34,7 @@ use clap::{Args, Parser};
 use clap_complete::engine::ArgValueCompleter;
 use mac_address::MacAddress;
 use message::Server;
-use profile::{format_size, parse_duration, parse_size};
+use profile::{parse_duration, parse_size};
 use proto::linkemu::v1 as pb;
 use ready::Ready;
 use session::{Fault, Session};
@@ -383,7 +383,7 @@ fn failed(failure: Failure, memory: u64) -> Failure {
     }
     failure.without_hints().hint(format!(
         "the link has {} for packets: --memory gives it more or less",
-        format_size(memory)
+        view::size(memory)
     ))
 }
 

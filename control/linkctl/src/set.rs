@@ -221,9 +221,10 @@ pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
     }
     let connection = Connection::open(context).await?;
     let mut change = match change {
-        Change::SetProfile(request) => {
-            connection.call(|mut c| async move { c.set_profile(request).await }).await?
-        }
+        Change::SetProfile(request) => connection
+            .call(|mut c| async move { c.set_profile(request).await })
+            .await
+            .map_err(|failure| beside_file(failure, what))?,
         Change::PatchLink(request) => {
             connection.call(|mut c| async move { c.patch_link(request).await }).await?
         }
@@ -231,6 +232,18 @@ pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
     change.remarks.extend(remark);
     let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
     tell(context, profile, &change)
+}
+
+/// Names the file that the user may have meant by the name of a profile.
+fn beside_file(failure: Failure, what: &Set) -> Failure {
+    match what {
+        Set::Profile { profile, .. }
+            if failure.is_not_found() && Path::new(&format!("{profile}.toml")).is_file() =>
+        {
+            failure.hint(format!("{profile}.toml is a file: linkctl set profile ./{profile}.toml"))
+        }
+        _ => failure,
+    }
 }
 
 /// Prints when a change was applied.

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::set;
 use crate::switch;
+use clap::Args;
 use profile::{Json, Profile};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
@@ -16,7 +17,15 @@ pub const EXAMPLES: &str = "\
 Examples:
   linkctl show > my-link.toml               save it, edit it, give it a name, and
   linkctl set profile ./my-link.toml        set it
+  linkctl show --provenance                 with the measurements behind a fitted profile
   linkctl -o json show | jq .generation";
+
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Show the provenance of a fitted profile too: its log, estimates and tests
+    #[arg(long)]
+    pub provenance: bool,
+}
 
 #[derive(Serialize)]
 struct View<'a> {
@@ -32,7 +41,7 @@ struct View<'a> {
     stages: Option<Vec<view::Stage>>,
 }
 
-pub async fn run(context: &Context) -> Result<(), Failure> {
+pub async fn run(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let link =
         connection.call(|mut c| async move { c.get_link(pb::GetLinkRequest {}).await }).await?;
@@ -54,7 +63,14 @@ pub async fn run(context: &Context) -> Result<(), Failure> {
     }
     match profile {
         None => output::text("# no profile is set: set one, such as `linkctl set profile viasat2`"),
-        Some(profile) => {
+        Some(mut profile) => {
+            let provenance = match profile.provenance.take_if(|_| !args.provenance) {
+                Some(left_out) => format!(
+                    "# Fitted to {}; not shown: linkctl show --provenance\n",
+                    left_out.source
+                ),
+                None => String::new(),
+            };
             let since = instant::applied(&applied, "since");
             let toml = toml(profile)?;
             let remarks = set::remarks(applied.lossy, &remarks);
@@ -63,7 +79,9 @@ pub async fn run(context: &Context) -> Result<(), Failure> {
                 Some(stages) => format!("# Where its stages run:\n{}", switch::comments(&stages)),
                 None => String::new(),
             };
-            output::text(&format!("# In force: {since}; seed {seed}.\n{remarks}{places}{toml}"))
+            output::text(&format!(
+                "# In force: {since}; seed {seed}.\n{remarks}{places}{provenance}{toml}"
+            ))
         }
     }
 }

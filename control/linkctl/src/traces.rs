@@ -11,7 +11,7 @@ use crate::output;
 use crate::terminal::warn;
 use ::trace::{Pair, RateError, read_pair};
 use clap::{Args, Subcommand};
-use profile::{UnitError, format_duration, parse_duration};
+use profile::{UnitError, counted, format_duration, parse_duration};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -104,9 +104,8 @@ fn import(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     let text = csv(&pair, args.step)?;
     if pair.unknown > 0 {
         warn(&[format!(
-            "{} packets were sent after the last one that was delivered: they count neither as \
-             delivered nor as lost",
-            pair.unknown
+            "{} after the last one that was delivered: neither delivered nor lost",
+            counted(pair.unknown, "packet was sent", "packets were sent")
         )]);
     }
     if let Some(to) = to {
@@ -121,11 +120,11 @@ fn import(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     match &args.write {
         None => output::text(text.trim_end()),
         Some(path) => output::text(&format!(
-            "{}: {} steps of {}, {} packets delivered, {} lost",
+            "{}: {} of {}, {} delivered, {} lost",
             path.display(),
-            pair.steps.len(),
+            counted(pair.steps.len(), "step", "steps"),
             format_duration(args.step),
-            pair.delivered,
+            counted(pair.delivered, "packet", "packets"),
             pair.lost
         )),
     }

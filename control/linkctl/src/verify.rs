@@ -19,7 +19,7 @@ use ::fit::verify::{
 use ::probe::Target;
 use clap::{ArgGroup, Args};
 use clap_complete::engine::ArgValueCompleter;
-use profile::{UnitError, parse_duration, parse_probability};
+use profile::{UnitError, counted, parse_duration, parse_probability};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -151,10 +151,12 @@ fn verdict(comparison: &Comparison) -> Result<(), Failure> {
         Verdict::Fail => {
             let failed: Vec<_> = comparison.failed().collect();
             let named = named(&failed);
-            Err(Failure::check(match failed.len() {
-                1 => format!("1 figure is outside of its tolerance: {named}"),
-                n => format!("{n} figures are outside of their tolerances: {named}"),
-            }))
+            let figures = counted(
+                failed.len(),
+                "figure is outside of its tolerance",
+                "figures are outside of their tolerances",
+            );
+            Err(Failure::check(format!("{figures}: {named}")))
         }
         Verdict::Undecided => {
             let open: Vec<_> = comparison.undecided().collect();

@@ -175,6 +175,14 @@ fn first_attempts_work_or_give_a_remedy() {
     assert!(told.contains("150 % is above 100 %"), "{told}");
     lab.fails(2, "set loss 1% --every 1min --for 1s");
 
+    std::fs::write(lab.at("train.toml"), "").unwrap();
+    let told = lab.fails(1, "set profile train");
+    assert!(
+        told.contains("hint: train.toml is a file: linkctl set profile ./train.toml"),
+        "{told}"
+    );
+    assert!(!lab.fails(1, "set profile trains").contains("is a file"));
+
     // One-way, and it says so; or the round trip, in halves.
     let output = lab.command("set delay 600ms").output().unwrap();
     let told = text(&output.stdout);
@@ -328,7 +336,13 @@ fn variation_and_its_source_are_shown() {
     std::fs::write(lab.at("varied.toml"), VARIED).unwrap();
     lab.done("set profile varied.toml");
     let before = lab.link();
-    std::fs::write(lab.at("saved.toml"), lab.done("show")).unwrap();
+    let short = lab.done("show");
+    assert!(
+        short.contains("# Fitted to pings.csv; not shown: linkctl show --provenance"),
+        "{short}"
+    );
+    assert!(!short.contains("[provenance]") && !short.contains("goodness"), "{short}");
+    std::fs::write(lab.at("saved.toml"), lab.done("show --provenance")).unwrap();
     lab.done("set profile saved.toml");
     assert_eq!(lab.link(), before);
     let shown = lab.json("show -o json");
@@ -464,8 +478,8 @@ fn statistics_in_text_report_balance() {
         "forward",
         "aqm 1, outage 1",
         "18.0 MB",
-        "lateness: p50 5 ns, p99 1.5 us",
-        "emulator drops: 3, longest stall 4.0 us",
+        "lateness: p50 5 ns, p99 1.5 µs",
+        "emulator drops: 3, longest stall 4.0 µs",
         "conservation: exact (received 10, sent 6 + dropped 2 + held 2)",
     ] {
         assert!(shown.contains(expected), "{expected}\n{shown}");

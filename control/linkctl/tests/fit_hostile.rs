@@ -103,7 +103,7 @@ fn impossible_options_are_usage_errors() {
         ("link.csv --columns rtt", &["\"rtt\" does not name columns", "time is missing"]),
         ("link.csv --columns rtt=a", &["sent=NAME is missing"]),
         ("link.csv --interval 5", &["write a unit"]),
-        ("link.csv --isolated-duration 0ms", &["--isolated-duration: 0 ms is below 1 us"]),
+        ("link.csv --isolated-duration 0ms", &["--isolated-duration: 0 ms is below 1 µs"]),
         ("link.csv --forward-delay 61s", &["--forward-delay: 1 min 1 s is above 1 min"]),
         ("link.csv --routine-duration 1s", &["--routine-duration is for published figures"]),
         ("link.csv --rare-duration 2h", &["--rare-duration: 2 h is above 1 h"]),

@@ -166,8 +166,8 @@ fn sender_without_answers_reports_once_and_continues() {
 fn impossible_request_is_refused_with_exit_code_and_remedy() {
     let lab = Lab::new("127.0.0.1:9");
     for (options, expected) in [
-        ("--interval 0ms", "--interval 0 ms: give 10 us to 1 h"),
-        ("--interval 9us", "--interval 9 us: give 10 us to 1 h"),
+        ("--interval 0ms", "--interval 0 ms: give 10 µs to 1 h"),
+        ("--interval 9us", "--interval 9 µs: give 10 µs to 1 h"),
         ("--size 19", "--size 19: give 20"),
         ("--count 0", "--count 0: that is no probe"),
         ("--duration 0s", "--duration 0: that is no probe"),

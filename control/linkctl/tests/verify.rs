@@ -137,7 +137,7 @@ fn log_of_late_emulator_is_refused_and_uncertified_is_unknown() {
         found["remarks"].to_string()
     };
     let unknown = "whether an emulator was in the path of the log and was itself late is unknown";
-    let passes = "the certificate of the emulator (run.json) passes: lateness_p99 20 us";
+    let passes = "the certificate of the emulator (run.json) passes: lateness_p99 20 µs";
     let said = remarks(&format!("-o json {verify}"));
     assert_eq!((said.matches(unknown).count(), said.contains(passes)), (2, false), "{said}");
     let both = "--certificate run.json --measured-certificate run.json";

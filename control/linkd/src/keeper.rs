@@ -4,6 +4,7 @@
 
 use crate::control::Control;
 use crate::links::Links;
+use profile::counted;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_server::SERVICE_NAME;
@@ -82,9 +83,9 @@ impl Told {
         self.unplaced = Some((now.unplaced, at));
         last.is_none_or(|last| at.duration_since(last) >= QUIET).then(|| {
             format!(
-                "{} packets of clients without a slot have shared the default client's link: \
-                 start the dataplane with more --max-clients, or a shorter --client-idle",
-                now.unplaced
+                "{} of clients without a slot shared the default client's link: start the \
+                 dataplane with more --max-clients, or a shorter --client-idle",
+                counted(now.unplaced, "packet", "packets")
             )
         })
     }
@@ -98,7 +99,11 @@ impl Told {
             let new = usize::try_from(port.changes.saturating_sub(told)).unwrap_or(usize::MAX);
             let known = port.last_changes.len();
             if new > known {
-                let message = format!("{} changes whose descriptions are lost", new - known);
+                let message = counted(
+                    new - known,
+                    "change, its description is lost",
+                    "changes, their descriptions are lost",
+                );
                 changes.push((port.name.clone(), message));
             }
             let last = port.last_changes.iter().skip(known.saturating_sub(new));

@@ -13,6 +13,7 @@ use crate::refusal;
 use crate::scenarios::{Scenarios, follow};
 use crate::watching::Watching;
 use moves::{Moves, moves};
+use profile::counted;
 use proto::dataplane::v1 as dp;
 use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
@@ -300,13 +301,13 @@ impl Links {
         }
         let lane = begun?;
         let message = format!(
-            "{} for packets, up to {} clients",
-            profile::format_size(link.memory_bytes),
-            link.clients
+            "{} for packets, up to {}",
+            view::size(link.memory_bytes),
+            counted(link.clients, "client", "clients")
         );
         lane.control.tell(pb::EventKind::LinkAdded, &caller.name, &link_id, message);
         if locked.get(MAIN_LINK).is_some_and(|changing| changing.leases.0.is_some()) {
-            let size = profile::format_size(link.memory_bytes);
+            let size = view::size(link.memory_bytes);
             let message = format!("it has {size} of the memory of `{MAIN_LINK}`");
             main.tell(pb::EventKind::LinkAdded, &caller.name, &link_id, message);
         }
@@ -377,7 +378,7 @@ impl Links {
         };
         let answer = control.dataplane().set_link_rules(request).await?;
         control.saver().update(|state| state.rules = rules);
-        let message = format!("{count} rules, generation {}", answer.generation);
+        let message = format!("{}, generation {}", counted(count, "rule", "rules"), answer.generation);
         control.tell(pb::EventKind::LinkRulesChanged, &caller.name, "", message);
         tell_moves(&all, caller, name, &moves);
         Ok(answer)

@@ -151,10 +151,10 @@ mod tests {
         assert_eq!(plan().check(), Ok(()));
         assert_eq!(Plan { interval: us(10), ..plan() }.check(), Ok(()));
         for (bad, expected) in [
-            (Plan { interval: us(0), ..plan() }, "--interval 0 ms: give 10 us to 1 h"),
-            (Plan { interval: us(9), ..plan() }, "--interval 9 us: give 10 us"),
-            (Plan { interval: Duration::MAX, ..plan() }, "give 10 us to 1 h"),
-            (Plan { timeout: us(999), ..plan() }, "--timeout 999 us: give 1 ms to 1 h"),
+            (Plan { interval: us(0), ..plan() }, "--interval 0 ms: give 10 µs to 1 h"),
+            (Plan { interval: us(9), ..plan() }, "--interval 9 µs: give 10 µs"),
+            (Plan { interval: Duration::MAX, ..plan() }, "give 10 µs to 1 h"),
+            (Plan { timeout: us(999), ..plan() }, "--timeout 999 µs: give 1 ms to 1 h"),
             (Plan { size: 19, ..plan() }, "--size 19: give 20"),
             (Plan { size: 1473, ..plan() }, "1472 (what fits into"),
             (Plan { extent: Extent::Count(0), ..plan() }, "--count 0"),

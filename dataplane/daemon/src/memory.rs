@@ -6,6 +6,7 @@
 //! (`/proc/meminfo`), and what the process's control groups leave.
 
 use cgroup::{Group, Groups};
+use emu::si::{self, Round};
 use procfs::{Current, Meminfo, ProcError};
 use thiserror::Error;
 
@@ -15,7 +16,7 @@ pub enum MemoryError {
     /// The machine has less.
     #[error(
         "--memory {} is more than the {} that the machine has available: give less, or free some",
-        profile::format_size(*.asked), profile::format_size(*.available)
+        profile::format_size(*.asked), si::bytes(*.available, Round::Down)
     )]
     Machine {
         /// Requested bytes.
@@ -27,8 +28,8 @@ pub enum MemoryError {
     #[error(
         "--memory {} is more than the {} that the control group {} leaves of its limit of {}: give \
          less, or raise the limit (for a systemd unit MemoryMax=)",
-        profile::format_size(*.asked), profile::format_size(.group.free()), .group.path.display(),
-        profile::format_size(.group.limit)
+        profile::format_size(*.asked), si::bytes(.group.free(), Round::Down), .group.path.display(),
+        si::bytes(.group.limit, Round::Down)
     )]
     Group {
         /// Requested bytes.

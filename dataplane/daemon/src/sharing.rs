@@ -47,7 +47,9 @@ pub enum SharingError {
          leave the weight out"
     )]
     NoWeight,
-    #[error("`{name}` has its {clients} access links: add it with more --clients, or remove one")]
+    #[error(
+        "`{name}` has as many access links as --clients gives it, {clients}: add it with more, or remove one"
+    )]
     Full { name: String, clients: u32 },
     #[error("`{name}` is passed by {by}: remove these first")]
     Passed { name: String, by: String },

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use dpdk::StartedPort;
 use nix::errno::Errno;
+use profile::counted;
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -296,7 +297,10 @@ impl<'a> Watched<'a> {
                     if self.confirmed.is_news(at) {
                         seen.fault(
                             name,
-                            format!("its interface has not sent {more} frames that it was given"),
+                            format!(
+                                "its interface has not sent {} that it was given",
+                                counted(more, "frame", "frames")
+                            ),
                         );
                     }
                 }
@@ -320,7 +324,10 @@ fn compare(port: &str, before: &Interface, now: &Interface, seen: &mut Seen) {
         (true, false) => seen.fault(port, "its link was lost".to_owned()),
         (false, true) => seen.change(port, "its link is back".to_owned()),
         (true, true) if losses > 0 => {
-            seen.fault(port, format!("its link was lost {losses} times, and is back"));
+            seen.fault(
+                port,
+                format!("its link was lost {}, and is back", counted(losses, "time", "times")),
+            );
         }
         _ => {}
     }

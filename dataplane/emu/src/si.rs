@@ -6,7 +6,7 @@
 
 use crate::units::Nanos;
 
-const PREFIXES: [&str; 7] = ["n", "u", "m", "", "k", "M", "G"];
+const PREFIXES: [&str; 7] = ["n", "µ", "m", "", "k", "M", "G"];
 /// The place of the unit itself among the prefixes.
 const ONE: usize = 3;
 

@@ -51,8 +51,8 @@ pub use rate_file::{TraceError, TraceFile, read_trace};
 pub use read::Part;
 pub use tolerance::{LATENESS, STALL, strict_tolerance, strictest, tolerance};
 pub use units::{
-    Rate, UnitError, format_duration, format_overhead, format_probability, format_size, nearest,
-    parse_duration, parse_overhead, parse_probability, parse_rate, parse_size,
+    Rate, UnitError, counted, format_duration, format_overhead, format_probability, format_size,
+    nearest, parse_duration, parse_overhead, parse_probability, parse_rate, parse_size,
 };
 pub use validate::{validate, validate_pipe};
 pub use violation::{Place, Violation, Violations};

@@ -81,7 +81,10 @@ fn takes(table: &Table, field: &Field) -> String {
         Kind::Table => "table".to_owned(),
     };
     if field.is_list {
-        takes = format!("list of {takes}s");
+        takes = match field.kind {
+            Kind::Quantity(Quantity::Probability) => "list of probabilities".to_owned(),
+            _ => format!("list of {takes}s"),
+        };
     }
     if let Some((least, most)) = &field.range {
         let _ = write!(takes, ", {} to {}", field.format(least), field.format(most));

@@ -49,7 +49,7 @@ fn each_error_names_place_path_value_and_remedy() {
         (
             "rate = \"144 Mbit/s\"",
             "rate_trace = { step = \"1 us\", rates = [\"1 Mbit/s\"] }",
-            "line 3, column 23: forward.rate_trace.step: 1 us is below 1 ms: write 1 ms to 1 h",
+            "line 3, column 23: forward.rate_trace.step: 1 µs is below 1 ms: write 1 ms to 1 h",
         ),
         (
             "rate = \"144 Mbit/s\"",

@@ -167,7 +167,7 @@ fn path_trace_beside_the_profile_gives_delays_and_losses() {
     assert_eq!(Profile::from_toml(&profile.to_toml()).unwrap(), profile);
     for (named, expected) in [
         ("{ file = \"none\" }", "forward.path_trace.file: cannot read"),
-        ("{ file = \"path.csv\", step = \"1 us\" }", "forward.path_trace.step: 1 us is below 1 ms"),
+        ("{ file = \"path.csv\", step = \"1 us\" }", "forward.path_trace.step: 1 µs is below 1 ms"),
         (
             "{ file = \"path.csv\", losses = [\"0 %\"] }",
             "forward.path_trace.losses: the file is given",

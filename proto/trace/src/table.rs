@@ -8,11 +8,11 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 use std::sync::Arc;
+use units::counted;
 
 use crate::error::{Place, RateError};
 use crate::number::decimal;
 use crate::steps::Trace;
-use crate::text::counted;
 use crate::{RateFormat, S, SPAN_NS};
 
 /// The most rows: four hours and a half at one a millisecond.

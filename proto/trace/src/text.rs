@@ -13,8 +13,3 @@ pub fn shown(bytes: &[u8]) -> String {
         None => head.to_string(),
     }
 }
-
-#[must_use]
-pub fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
-}

@@ -67,7 +67,7 @@ pub fn format_duration(ns: u64) -> String {
         let (unit, factor) = match ns {
             0 => ("ms", 1_000_000),
             1..1_000 => ("ns", 1),
-            1_000..1_000_000 => ("us", 1_000),
+            1_000..1_000_000 => ("µs", 1_000),
             _ => ("ms", 1_000_000),
         };
         return format!("{} {unit}", fixed(ns, factor));
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn durations_print_in_natural_units() {
         assert_eq!(format_duration(275_000_000), "275 ms");
-        assert_eq!(format_duration(100_000), "100 us");
+        assert_eq!(format_duration(100_000), "100 µs");
         assert_eq!(format_duration(10_996 * S + S / 2), "3 h 3 min 16.5 s");
         assert_eq!(format_duration(0), "0 ms");
         assert_eq!(format_duration(7 * 86_400 * S), "7 d");

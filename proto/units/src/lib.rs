@@ -14,6 +14,8 @@ mod quantity;
 mod rate;
 mod size;
 
+use std::fmt;
+
 pub use duration::{format_duration, parse_duration};
 pub use nearest::nearest;
 pub use probability::{format_probability, parse_probability};
@@ -51,6 +53,14 @@ pub enum UnitError {
     ZeroRate { text: String },
 }
 
+/// A count with its noun: `1 worker`, `2 workers`.
+#[must_use]
+pub fn counted(count: impl fmt::Display, one: &str, many: &str) -> String {
+    let count = count.to_string();
+    let noun = if count == "1" { one } else { many };
+    format!("{count} {noun}")
+}
+
 /// Maximum number of characters of a text in a message.
 const SHOWN: usize = 60;
 
@@ -61,5 +71,16 @@ pub fn shown(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_has_the_singular() {
+        let workers = |n: usize| counted(n, "worker", "workers");
+        assert_eq!([0, 1, 2].map(workers), ["0 workers", "1 worker", "2 workers"]);
     }
 }

@@ -2,6 +2,7 @@
 //! Statistics and instants as JSON with stable keys and as text. `linkctl` uses it, and the dataplane
 //! when it ends.
 
+mod grid;
 pub mod instant;
 mod pipe;
 mod snapshot;

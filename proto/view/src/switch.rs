@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::fmt::Write as _;
+use units::counted;
 
 /// Length of the longest bar of a histogram, in characters.
 const BAR: u64 = 40;
@@ -273,7 +274,12 @@ impl Switch {
             0 => "not restored yet".to_owned(),
             ns => format!("restored in {}", time(ns)),
         };
-        let _ = writeln!(text, "\n{} entries, {} clients, {restored}", self.entries, self.clients);
+        let _ = writeln!(
+            text,
+            "\n{}, {}, {restored}",
+            counted(self.entries, "entry", "entries"),
+            counted(self.clients, "client", "clients")
+        );
         if !self.program.is_empty() {
             let _ = writeln!(text, "program {}", self.program);
         }
@@ -311,7 +317,7 @@ impl Switch {
                 let _ = write!(text, "\n{title}:\n{bars}");
             }
         }
-        let _ = writeln!(text, "\nsooner than meant: {} frames", self.early);
+        let _ = writeln!(text, "\nsooner than meant: {}", counted(self.early, "frame", "frames"));
         if !self.wires.is_empty() {
             let _ = writeln!(text, "\nwires:");
         }
@@ -387,13 +393,13 @@ mod tests {
         assert_eq!(lines.len(), 2, "{bars}");
         assert_eq!(lines[0].matches('#').count(), 1);
         assert_eq!(lines[1].matches('#').count(), 40);
-        assert!(lines[0].starts_with("  <= 2.0 us "), "{bars}");
+        assert!(lines[0].starts_with("  <= 2.0 µs "), "{bars}");
     }
 
     #[test]
     fn the_last_bucket_has_no_bound_and_hostile_histograms_are_shown() {
         let bars = times(&[1_000], &[0, 7]).bars().unwrap();
-        assert!(bars.starts_with("  > 1.0 us") || bars.starts_with("   > 1.0 us"), "{bars}");
+        assert!(bars.starts_with("  > 1.0 µs") || bars.starts_with("   > 1.0 µs"), "{bars}");
         assert_eq!(times(&[], &[]).bars(), None);
         assert_eq!(times(&[1], &[0, 0]).bars(), None);
         assert!(times(&[], &[u64::MAX, u64::MAX]).bars().is_some());

@@ -2,66 +2,62 @@
 //! A snapshot for people: as tables, or as one line.
 
 use bytesize::ByteSize;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::Table;
+use units::counted;
 
+use crate::grid;
 use crate::instant;
 use crate::pipe::{Count, Pipe};
 use crate::snapshot::{Client, Link, Port, Snapshot};
 
+const CLIENTS: [&str; 9] =
+    ["CLIENT", "DIRECTION", "RECEIVED", "SENT", "DROPPED", "MARKED", "HELD", "QUEUE", "HIGH WATER"];
+const PORTS: [&str; 12] = [
+    "PORT",
+    "LINK",
+    "RECEIVED",
+    "SENT",
+    "MISSED",
+    "TRANSMIT DROPPED",
+    "UNCONFIRMED",
+    "FAULTS",
+    "STAGED",
+    "MALFORMED",
+    "UNPLACED",
+    "FOREIGN",
+];
 const LOSSY: &str = "lossy: the link was set although there is too little memory or time for it\n";
 
+/// A snapshot as tables. They fit the terminal, if standard output is one.
 #[must_use]
 pub fn table(snapshot: &Snapshot) -> String {
+    arranged(snapshot, Table::new().width().map(usize::from))
+}
+
+/// A snapshot as tables of at most `width` columns, where that is possible.
+fn arranged(snapshot: &Snapshot, width: Option<usize>) -> String {
     let utc = snapshot.utc.as_deref().unwrap_or("at an unknown time");
     let seconds = instant::seconds(snapshot.time_ns);
-    let mut clients = grid(
-        2,
-        &[
-            "CLIENT",
-            "DIRECTION",
-            "RECEIVED",
-            "SENT",
-            "DROPPED",
-            "MARKED",
-            "HELD",
-            "QUEUE",
-            "HIGH WATER",
-        ],
-    );
-    for client in &snapshot.clients {
-        for (direction, pipe) in [("forward", &client.forward), ("return", &client.r#return)] {
-            clients.add_row([
-                client.client.clone(),
-                direction.into(),
-                count(pipe.received),
-                count(pipe.sent),
-                drops(pipe),
-                pipe.marked.packets.to_string(),
-                count(pipe.held),
-                count(pipe.queue),
-                size(pipe.queue_max_bytes),
-            ]);
-        }
-    }
-    let mut ports = grid(
-        2,
-        &[
-            "PORT",
-            "LINK",
-            "RECEIVED",
-            "SENT",
-            "MISSED",
-            "TRANSMIT DROPPED",
-            "UNCONFIRMED",
-            "FAULTS",
-            "STAGED",
-            "MALFORMED",
-            "UNPLACED",
-            "FOREIGN",
-        ],
-    );
-    for port in &snapshot.ports {
-        ports.add_row([
+    let directions = snapshot
+        .clients
+        .iter()
+        .flat_map(|it| [(it, "forward", &it.forward), (it, "return", &it.r#return)]);
+    let clients = directions.map(|(client, direction, pipe)| {
+        [
+            client.client.clone(),
+            direction.into(),
+            count(pipe.received),
+            count(pipe.sent),
+            drops(pipe),
+            pipe.marked.packets.to_string(),
+            count(pipe.held),
+            count(pipe.queue),
+            size(pipe.queue_max_bytes),
+        ]
+    });
+    let clients = grid::grid(2, CLIENTS, &clients.collect::<Vec<_>>(), width);
+    let ports = snapshot.ports.iter().map(|port| {
+        [
             port.name.clone(),
             link(port),
             count(port.received),
@@ -74,24 +70,23 @@ pub fn table(snapshot: &Snapshot) -> String {
             port.malformed.to_string(),
             port.unplaced.to_string(),
             port.foreign.to_string(),
-        ]);
-    }
+        ]
+    });
+    let ports = grid::grid(2, PORTS, &ports.collect::<Vec<_>>(), width);
     let late = &snapshot.lateness_ns;
     let memory = &snapshot.memory;
     format!(
-        "{utc}, {seconds} of the dataplane's clock, generation {}\n\n{}\n\n{}\n\n\
-         lateness: p50 {}, p99 {}, p99.9 {}, max {} of {} packets\n\
+        "{utc}, {seconds} of the dataplane's clock, generation {}\n\n{clients}\n\n{ports}\n\n\
+         lateness: p50 {}, p99 {}, p99.9 {}, max {} of {}\n\
          memory: {} used, {} at most, of {}\n\
          emulator drops: {}, longest stall {}\n\
          {}{}conservation: {}",
         snapshot.generation,
-        clients.trim_fmt(),
-        ports.trim_fmt(),
         time(late.p50),
         time(late.p99),
         time(late.p999),
         time(late.max),
-        late.count,
+        counted(late.count, "packet", "packets"),
         size(memory.used_bytes),
         size(memory.used_max_bytes),
         size(memory.capacity_bytes),
@@ -150,17 +145,6 @@ fn sent(snapshot: &Snapshot, pipe: fn(&Client) -> &Pipe) -> u64 {
     snapshot.clients.iter().map(|client| pipe(client).sent.bytes).fold(0, u64::saturating_add)
 }
 
-/// A table; columns after the first `left` are numbers, aligned right.
-fn grid(left: usize, header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(header.iter().copied());
-    for column in table.column_iter_mut().skip(left) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
 fn count(count: Count) -> String {
     if count.packets == 0 {
         "0".into()
@@ -205,7 +189,10 @@ fn conservation(snapshot: &Snapshot) -> String {
         return format!("exact ({sum})");
     }
     let off = pipes(snapshot).filter(|pipe| !pipe.balances()).count();
-    format!("NOT EXACT ({sum}; {off} pipes do not balance): please report this")
+    format!(
+        "NOT EXACT ({sum}; {}): please report this",
+        counted(off, "pipe does not balance", "pipes do not balance")
+    )
 }
 
 /// Bytes, rounded, for people.
@@ -219,8 +206,71 @@ pub fn size(bytes: u64) -> String {
 pub fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
         _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::linkemu::v1 as pb;
+
+    fn snapshot(client: &str) -> Snapshot {
+        let count = Some(pb::Count { packets: 1_234_567, bytes: 1_800_000_000 });
+        let drop = |reason| pb::Drop { reason, count };
+        let pipe = pb::PipeStats {
+            received: count,
+            sent: count,
+            dropped: [pb::DropReason::Aqm, pb::DropReason::Limit, pb::DropReason::Outage]
+                .map(|reason| drop(reason as i32))
+                .into(),
+            held: count,
+            queue: count,
+            ..Default::default()
+        };
+        let port = |name: &str| pb::PortStats {
+            name: name.into(),
+            received: count,
+            sent: count,
+            ..Default::default()
+        };
+        let stats = pb::Stats {
+            clients: vec![pb::ClientStats {
+                client: client.into(),
+                forward_pipe: Some(pipe.clone()),
+                return_pipe: Some(pipe),
+                ..Default::default()
+            }],
+            ports: ["wan.a", "client.a", "wan.b", "client.b"].map(port).into(),
+            lateness: Some(pb::Lateness { count: 1, ..Default::default() }),
+            ..Default::default()
+        };
+        stats.into()
+    }
+
+    #[test]
+    fn statistics_keep_words_whole_at_80_columns() {
+        for client in ["10.0.0.2", "2001:db8:1111:2222:3333:4444:5555:6666"] {
+            let text = arranged(&snapshot(client), Some(80));
+            let tables = text.split("\nlateness:").next().unwrap();
+            for line in tables.lines() {
+                assert!(line.chars().count() <= 80, "{line}");
+            }
+            for whole in CLIENTS.iter().chain(&PORTS).chain(&[client, "1234567 (1.8 GB)"]) {
+                assert!(text.contains(whole), "{whole}:\n{text}");
+            }
+            assert!(text.contains("of 1 packet\n"), "{text}");
+        }
+        // Without a terminal a line has all of a client.
+        let wide = arranged(&snapshot("10.0.0.2"), None);
+        let client = wide.lines().find(|line| line.contains("10.0.0.2  forward")).unwrap();
+        assert!(client.chars().count() > 100, "{wide}");
+    }
+
+    #[test]
+    fn times_have_the_unit_of_their_size() {
+        assert_eq!([999, 1_500, 2_000_000].map(time), ["999 ns", "1.5 µs", "2.0 ms"]);
     }
 }

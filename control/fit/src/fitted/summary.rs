@@ -5,7 +5,7 @@
 use super::Fitted;
 use super::text::CHANCE;
 use crate::digits::four_digits;
-use profile::{format_duration, parse_duration};
+use profile::{counted, format_duration, parse_duration};
 use proto::linkemu::v1 as pb;
 use std::path::Path;
 
@@ -72,10 +72,15 @@ fn losses(fitted: &Fitted, p: &pb::Provenance) -> String {
     match (losses.lost, losses.events) {
         (0, _) => losses.name.into(),
         (lost, events) if lost == p.lost => {
-            format!("{}; from all {lost} lost probes, in {events} events", losses.name)
+            format!("{}; from all {}", losses.name, in_events(lost, events))
         }
-        (lost, events) => format!("{}; from {lost} lost probes, in {events} events", losses.name),
+        (lost, events) => format!("{}; from {}", losses.name, in_events(lost, events)),
     }
+}
+
+fn in_events(lost: u64, events: u64) -> String {
+    let lost = counted(lost, "lost probe", "lost probes");
+    format!("{lost}, in {}", counted(events, "event", "events"))
 }
 
 /// One direction in words.

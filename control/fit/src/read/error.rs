@@ -2,9 +2,10 @@
 //! Why a file is no baseline.
 
 use crate::baseline::Format;
+pub(super) use profile::counted;
 use std::fmt;
 use std::io;
-pub(super) use trace::text::{counted, shown};
+pub(super) use trace::text::shown;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

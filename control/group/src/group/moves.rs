@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use profile::format_duration;
+use profile::{counted, format_duration};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use tokio::sync::OnceCell;
@@ -362,8 +362,8 @@ impl Group {
         let from: BTreeSet<_> = begun.clients.iter().map(|(_, from)| name(*from)).collect();
         let from: Vec<_> = from.into_iter().collect();
         let mut message = format!(
-            "{} clients moved from {} to {}; packets waited {} at most",
-            begun.clients.len(),
+            "{} moved from {} to {}; packets waited {} at most",
+            counted(begun.clients.len(), "client", "clients"),
             from.join(", "),
             name(begun.to),
             format_duration(done.held_ns)
@@ -403,10 +403,10 @@ impl Group {
             }
             if late.0 > 0 {
                 let message = format!(
-                    "{} packets of {} moved clients still came to box {} more than {} ms after the \
-                     others: they may have been overtaken",
-                    late.0,
-                    late.1,
+                    "{} of {} still came to box {} more than {} ms after the others: they may have \
+                     been overtaken",
+                    counted(late.0, "packet", "packets"),
+                    counted(late.1, "moved client", "moved clients"),
                     former.name,
                     QUIET_NS / 1_000_000
                 );

@@ -6,6 +6,7 @@
 
 use crate::appliance::host::{Host, words};
 use boxfile::Address;
+use profile::counted;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
@@ -74,7 +75,8 @@ impl Step {
         match self {
             Self::Hugepages { node, kib, before, count } => {
                 let on = node.map_or_else(String::new, |node| format!(" on NUMA node {node}"));
-                format!("{count} hugepages of {} MiB{on}, before {before}", kib >> 10)
+                let pages = counted(count, "hugepage", "hugepages");
+                format!("{pages} of {} MiB{on}, before {before}", kib >> 10)
             }
             Self::Module { name } => format!("module {name}, which was not loaded"),
             Self::Bind { address, before, .. } => {

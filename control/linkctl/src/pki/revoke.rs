@@ -9,6 +9,7 @@ use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
 use identity::{Revoked, read_crls};
+use profile::counted;
 use rcgen::{CertificateRevocationListParams, KeyIdMethod, RevokedCertParams};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -68,10 +69,10 @@ pub fn revoke(context: &Context, directory: &Path, files: &[PathBuf]) -> Result<
     match context.output {
         Output::Json => output::json(&RevokedView { list: &list, revoked: revoked.len() }),
         Output::Text => output::text(&format!(
-            "{0} revokes {1} certificates; copy it to linkd's machine, give it there as \
+            "{0} revokes {1}; copy it to linkd's machine, give it there as \
              --tls-client-crl, and have linkd read it: systemctl reload linkd",
             list.display(),
-            revoked.len()
+            counted(revoked.len(), "certificate", "certificates")
         )),
     }
 }

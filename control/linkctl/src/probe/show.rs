@@ -5,7 +5,7 @@ use super::thread::Event;
 use crate::terminal::say;
 use ::probe::{Extent, Plan, Reflected, Report, Target};
 use indicatif::{ProgressBar, ProgressStyle};
-use profile::format_duration;
+use profile::{counted, format_duration};
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -213,7 +213,8 @@ impl<'a> SendView<'a> {
     pub fn text(&self) -> String {
         let Self { sent, received, lost, elapsed_s, first_sequence, .. } = self;
         let file = self.file.display();
-        let mut lines = vec![format!("{sent} probes to {} in {elapsed_s:.1} s", self.target)];
+        let sent = counted(sent, "probe", "probes");
+        let mut lines = vec![format!("{sent} to {} in {elapsed_s:.1} s", self.target)];
         let ratio = self.loss_ratio.map(|ratio| format!(" ({:.4} %)", 100.0 * ratio));
         lines.push(format!("  {received} received, {lost} lost{}", ratio.unwrap_or_default()));
         if let Some(RttView { min, p50, p99, max }) = &self.rtt_ms {

@@ -18,7 +18,7 @@ use ::scenario::Scenario as Checked;
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use comfy_table::{ContentArrangement, Table, presets};
-use profile::{Catalog, FileError, Violations, format_duration};
+use profile::{Catalog, FileError, Violations, counted, format_duration};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use state::StateView;
@@ -296,7 +296,10 @@ fn check(format: Output, files: &[PathBuf], profiles: &[String]) -> Result<(), F
     }
     match wrong {
         0 => Ok(()),
-        1 => Err(Failure::check("1 file is not a valid scenario")),
-        n => Err(Failure::check(format!("{n} files are not valid scenarios"))),
+        n => Err(Failure::check(counted(
+            n,
+            "file is not a valid scenario",
+            "files are not valid scenarios",
+        ))),
     }
 }

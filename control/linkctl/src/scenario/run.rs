@@ -10,7 +10,7 @@ use crate::events;
 use crate::failure::Failure;
 use crate::output;
 use indicatif::{ProgressBar, ProgressStyle};
-use profile::format_duration;
+use profile::{counted, format_duration};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -235,7 +235,8 @@ impl Follower {
 impl Follower {
     fn recount(&self) -> Result<(), Failure> {
         if self.before > 0 {
-            output::text(&format!("… {} events before these: `linkctl events`", self.before))?;
+            let before = counted(self.before, "event", "events");
+            output::text(&format!("… {before} before these: `linkctl events`"))?;
         }
         self.last.iter().try_for_each(|event| {
             let clock = event.time_ns.map_or_else(|| "-".to_owned(), seconds);

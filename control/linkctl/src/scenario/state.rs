@@ -2,7 +2,7 @@
 //! Where a scenario is, for people and for programs.
 
 use super::{count, length};
-use profile::format_duration;
+use profile::{counted, format_duration};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use view::instant;
@@ -101,8 +101,8 @@ impl StateView<'_> {
         ];
         if self.late_steps > 0 {
             lines.push(format!(
-                "  {} steps more than 1 ms late, {} at most",
-                self.late_steps,
+                "  {} more than 1 ms late, {} at most",
+                counted(self.late_steps, "step", "steps"),
                 format_duration(self.late_max_ns / 1_000 * 1_000)
             ));
         }

@@ -14,7 +14,7 @@ use crate::target::Direction;
 use crate::terminal::{self, warn};
 use ::trace::{RateError, RateFile, read_path, read_rate};
 use clap::Args;
-use profile::{PIPE_RATE_BPS, RATE_TRACE_STEP_NS, Rate, format_duration};
+use profile::{PIPE_RATE_BPS, RATE_TRACE_STEP_NS, Rate, counted, format_duration};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::ops::Range;
@@ -95,9 +95,10 @@ pub async fn run(context: &Context, args: &PlayArgs) -> Result<(), Failure> {
             begin_unix_ns: begin_ns,
         }),
         Output::Text => output::text(&format!(
-            "{file}: {steps} steps of {} played in {windows} windows; the link has its rate, delay and loss \
-             from before",
-            format_duration(step_ns)
+            "{file}: {} of {} played in {}; the link has its former rate, delay and loss again",
+            counted(steps, "step", "steps"),
+            format_duration(step_ns),
+            counted(windows, "window", "windows")
         )),
     }
 }

@@ -532,7 +532,8 @@ fn tell(events: &Events, address: &str, news: News) {
         News::Ready { took, pushed, entries } => {
             let program = if pushed { "given its program and " } else { "given " };
             let took = profile::format_duration(whole_ms(took));
-            let message = format!("ready after {took}: {program}{entries} entries");
+            let entries = profile::counted(entries, "entry", "entries");
+            let message = format!("ready after {took}: {program}{entries}");
             (pb::EventKind::SwitchReady, message)
         }
         News::Lost { why } => (pb::EventKind::SwitchLost, format!("it does not answer: {why}")),

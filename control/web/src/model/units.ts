@@ -19,11 +19,12 @@ const SIZES: readonly Unit[] = [
 const TIMES: readonly Unit[] = [
   ["s", 1_000_000_000n],
   ["ms", 1_000_000n],
-  ["us", 1_000n],
+  ["µs", 1_000n],
   ["ns", 1n],
 ];
 /** Also read, but not written. */
 const OTHER: readonly Unit[] = [
+  ["us", 1_000n],
   ["min", 60_000_000_000n],
   ["h", 3_600_000_000_000n],
   ["d", 86_400_000_000_000n],
@@ -44,7 +45,7 @@ const UNITS: Record<Quantity, readonly Unit[]> = { rate: RATES, size: SIZES, tim
 const READ: Record<Quantity, RegExp> = {
   rate: /bit\/s$|bps$|b\/s$/,
   size: /^[kMG]?B$|^[KMG]iB$/,
-  time: /^(s|ms|us|ns|min|h|d)$/,
+  time: /^(s|ms|µs|us|ns|min|h|d)$/,
 };
 const EXAMPLE: Record<Quantity, string> = { rate: "72 Mbit/s", size: "36 MB", time: "275 ms" };
 

@@ -8,8 +8,9 @@ use compile::compile;
 use emu::engine::Limits;
 use emu::links::{ACCESS_TAG, Board, MAIN, MAX_LINKS, Via};
 use emu::plan::{Plan, Room};
+use emu::si::{self, Round};
 use emu::units::Instant;
-use profile::{Violations, format_size};
+use profile::{Violations, counted, format_size};
 use proto::MAIN_LINK;
 use proto::dataplane::v1 as pb;
 use thiserror::Error;
@@ -42,18 +43,19 @@ pub enum LinksError {
         "{} for `{name}`, and at most {} are free{}: `main` has {}, and its profile needs {}; ask \
          for less (--memory), set a smaller profile on `main`, or start the dataplane with more \
          --memory",
-        format_size(*asked), format_size(*free), on_one_of(*workers), format_size(*main),
-        format_size(*needed)
+        format_size(*asked), si::bytes(*free, Round::Down), on_one_of(*workers),
+        si::bytes(*main, Round::Down), si::bytes(*needed, Round::Up)
     )]
     Memory { name: String, asked: u64, free: u64, workers: usize, main: u64, needed: u64 },
-    #[error("{} is less than {}, the least memory of a link: give more", format_size(*.0), format_size(*.1))]
+    #[error("{} is less than {}, the least memory of a link: give more", format_size(*.0), si::bytes(*.1, Round::Up))]
     Small(u64, u64),
     #[error(
         "{0} clients are more than the {1} of this box: give fewer, or start the dataplane with more --max-clients"
     )]
     Clients(u32, u32),
     #[error(
-        "`{name}` holds {packets} packets: stop its traffic, or set the profile `transparent` on it, and try again"
+        "`{name}` holds {}: stop its traffic, or set the profile `transparent` on it, and try again",
+        counted(*packets, "packet", "packets")
     )]
     Holds { name: String, packets: u64 },
     #[error(

@@ -125,7 +125,8 @@ impl TooBusy {
     #[must_use]
     pub fn summary(&self) -> String {
         let percent = |n: Nanos| n.0.div_ceil(NANOS_PER_SEC / 100);
-        let clients = self.fits.map_or(String::new(), |n| format!(": at most {n} clients"));
+        let clients =
+            self.fits.map_or(String::new(), |n| format!(": at most {n} of {}", self.clients));
         format!(
             "too many random events: {} clients have {} a second, {} % of a core at {} ns each, at \
              most {} %{clients}",

@@ -18,7 +18,7 @@ use crate::scenario::uploads::Uploads;
 use crate::{Entry, Journal, stale_message};
 pub(super) use named::Named;
 use named::{LINKS_LEAD_NS, Outcome, changed};
-use profile::format_duration;
+use profile::{counted, format_duration};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::step::What;
 use proto::linkemu::v1 as pb;
@@ -171,7 +171,7 @@ impl<L: Link> Run<L> {
     pub async fn run(mut self) {
         let (steps, length) = {
             let state = self.state.borrow();
-            let steps = state.steps.map_or(String::new(), |n| format!("{n} steps, "));
+            let steps = state.steps.map_or(String::new(), |n| counted(n, "step", "steps") + ", ");
             let length = state.length_ns.map_or("without end".to_owned(), format_duration);
             (steps, length)
         };
@@ -186,7 +186,7 @@ impl<L: Link> Run<L> {
                 0 => String::new(),
                 n => format!(", {n} of them more than 1 ms late"),
             };
-            let message = format!("{steps} steps{late}");
+            let message = counted(steps, "step", "steps") + &late;
             self.tell(pb::EventKind::ScenarioFinished, self.link.now_ns(), message);
             self.show(pb::ScenarioPhase::Finished, String::new());
             return;
