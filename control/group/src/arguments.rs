@@ -30,15 +30,15 @@ Exit codes: 0 ended by a signal; 1 could not start; 2 usage.";
 #[derive(Debug, Parser)]
 #[command(version, about, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The boxes of the group, and rules for the owners of clients, in TOML.
+    /// Group file, in TOML: boxes, and owners of clients.
     #[arg(long, value_name = "FILE", required_unless_present = "manual")]
     pub group: Option<PathBuf>,
 
-    /// Serve linkd here.
+    /// Unix socket for linkd.
     #[arg(long, value_name = "PATH", default_value = "/run/linkemu/group.sock")]
     pub socket: PathBuf,
 
-    /// What is logged to standard error, in tracing's syntax.
+    /// Log to standard error: error, warn, info, debug, trace, or filters of `tracing`.
     #[arg(long, value_name = "FILTER", env = "LINKEMU_LOG", default_value = "info")]
     pub log: String,
 

@@ -33,54 +33,54 @@ use step::{Step, Tool};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl box check box.toml                the file by itself
-  linkctl box check box.toml --here         and against this machine
-  linkctl box apply box.toml --dry-run      each step as a command
+  linkctl box check box.toml                the file
+  linkctl box check box.toml --here         and this machine
+  linkctl box apply box.toml --dry-run      the steps, as commands
   linkctl box apply /etc/linkemu/box.toml   reserve hugepages, take the ports
-  linkctl box show                          what was done, and what was before
-  linkctl box undo                          give all of it back
+  linkctl box show                          the steps that were applied
+  linkctl box undo                          undo them
 
-A port that carries the default route, this session or an address is never taken. What
-apply does ends with the boot. Exit codes: 0 done, 1 failed, 4 a check is bad.";
+apply never takes a port that carries the default route, this session or an address. The changes
+last until the next boot. Exit codes: 0 done, 1 failed, 4 a check failed.";
 
 #[derive(Debug, Args)]
 pub struct Where {
-    /// Look for /proc, /sys, /dev, /run and the tools below this directory
+    /// Directory that has /proc, /sys, /dev, /run and the tools
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     pub root: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Check a box's file, by itself or against this machine; changes nothing
+    /// Check a box file, alone or against this machine; changes nothing
     Check {
-        /// The description of the box
+        /// Box file
         file: PathBuf,
-        /// Check that this machine has what it names, and has it free
+        /// Check that this machine has the resources, and that they are free
         #[arg(long)]
         here: bool,
         #[command(flatten)]
         place: Where,
     },
-    /// Reserve the hugepages and take the ports that a box's file names
+    /// Reserve the hugepages and bind the ports that a box file names
     Apply {
-        /// The description of the box
+        /// Box file
         file: PathBuf,
-        /// Print each step as a command, and change nothing
+        /// Print the steps as commands, and change nothing
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
         place: Where,
     },
-    /// Give back what apply took, also after one that did not come to its end
+    /// Undo apply, also one that did not complete
     Undo {
-        /// Print each step as a command, and change nothing
+        /// Print the steps as commands, and change nothing
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
         place: Where,
     },
-    /// Show what apply did, and what was before
+    /// Show the changes by apply, and the previous state
     Show {
         #[command(flatten)]
         place: Where,

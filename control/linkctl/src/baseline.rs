@@ -11,36 +11,35 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub struct BaselineArgs {
-    /// The format, where it is not to be recognised
+    /// Format of the log; default: recognised
     #[arg(long, value_enum)]
     format: Option<FormatArg>,
-    /// The probing interval: compared with the log's own, needed where a log has none
+    /// Interval of the probes: required if the log has none, otherwise compared
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     interval: Option<u64>,
-    /// Columns of a table: sent=NAME[:UNIT],rtt=NAME[:UNIT][,seq=NAME][,lost=TEXT], where a
-    /// column without a name has its number; or in turn, as time:s,rtt:ms. If the times are those of
-    /// answers and timeouts: done= for sent=
+    /// Columns of a table: sent=NAME[:UNIT],rtt=NAME[:UNIT][,seq=NAME][,lost=TEXT], with a number
+    /// for a column without a name; or in order, as time:s,rtt:ms. With done= instead of sent= the
+    /// times are those of answers and timeouts
     #[arg(long, value_name = "MAPPING")]
     columns: Option<Columns>,
-    /// The spacing of the probes, where it is not to be found from their times: irregular takes
-    /// any times as they are
+    /// Spacing of the probes; default: recognised from their times
     #[arg(long, value_enum)]
     spacing: Option<SpacingArg>,
-    /// The certificate of the emulator's run in which the baseline was recorded, if it was over an
-    /// emulator: what linkctl -o json certificate wrote. A run that fails is refused
+    /// Certificate (linkctl -o json certificate) of the emulator for the run of this log, if there
+    /// was one in the path; a run that failed is refused
     #[arg(long, value_name = "FILE")]
     pub certificate: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FormatArg {
-    /// Of linkctl probe send.
+    /// Log of linkctl probe send.
     Probe,
-    /// The output of ping.
+    /// Output of ping.
     Ping,
-    /// The JSON of irtt.
+    /// JSON of irtt.
     Irtt,
-    /// CSV with --columns.
+    /// Table with --columns.
     Columns,
     /// Published figures in TOML.
     Summary,
@@ -60,11 +59,11 @@ impl From<FormatArg> for Format {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SpacingArg {
-    /// At equal intervals.
+    /// Constant intervals.
     Constant,
-    /// At exponential intervals.
+    /// Exponential intervals.
     Poisson,
-    /// At any times.
+    /// Any times, as they are.
     Irregular,
 }
 

@@ -32,41 +32,41 @@ Examples:
   linkctl capture --client 10.0.0.2 -w - | tshark -r -        live
   linkctl -o json capture --count 1000 -w run.pcapng          the summary as JSON
 
-Wireshark opens the file. Each packet is in it as it came and as it left or was dropped, to
-the nanosecond of the dataplane's clock, in UTC. Which is which says the interface:
-  forward-in, forward-out     towards the client: received, and sent
+The file is for Wireshark. It has a copy of each packet at its arrival, and one at its departure or
+drop, with nanosecond timestamps of the dataplane's clock in UTC. The interface tells them apart:
+  forward-in, forward-out     towards the client: received, sent
   return-in, return-out       from the client
-  forward-drop, return-drop   dropped; the comment says why: \"dropped: outage\"
-  forward-mark, return-mark   marked by the queue's AQM, and on its way
-In a group each box has its own, such as forward-in.b1.
-All copies of a packet have the same packet ID (epb_packetid). What is in the link at the end
-has come and not left. Display filters:
+  forward-drop, return-drop   dropped; the comment has the reason: \"dropped: outage\"
+  forward-mark, return-mark   marked by the AQM of the queue, and forwarded
+In a group each box has its own interfaces, such as forward-in.b1.
+All copies of a packet have the same packet ID (epb_packetid). Packets that are in flight at the end
+have no departure. Display filters:
   frame.interface_name == \"forward-drop\"
   frame.comment contains \"outage\"
 
-The link goes on as it would without. If it is too fast for who reads, copies are missed and
-not packets: the summary counts them, and the file for each interface (isb_ifdrop). One
-capture runs at a time, and needs the role operator: it shows what is in the packets.";
+A capture has no effect on the link. If the reader is too slow, copies are missed, not packets: the
+summary counts them, and the file does so for each interface (isb_ifdrop). One capture runs at a
+time. It needs the role operator, because it shows the content of packets.";
 
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
-    /// Whose packets: an address or a name of `linkctl clients`, or bypass (what is not IP), or
-    /// default; without it, all
+    /// Client: an address or a name of `linkctl clients`, or bypass (traffic that is not IP), or
+    /// default; may be given again. Default: all clients
     #[arg(short, long = "client", value_name = "CLIENT", add = ArgValueCompleter::new(complete::client))]
     clients: Vec<String>,
-    /// Towards the client, from it, or both
+    /// Direction of the packets: towards the client, from it, or both
     #[arg(short, long, value_enum, default_value = "both")]
     direction: Direction,
-    /// Of each packet, 1B to 10224B
+    /// Length that is captured of each packet, 1B to 10224B
     #[arg(short, long, value_name = "SIZE", value_parser = snaplen, default_value = "128B")]
     snaplen: u32,
-    /// End after so many copies
+    /// Stop after N copies
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after so long; without --count and --duration, at SIGINT
+    /// Stop after this time; without --count and --duration, at SIGINT
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<u64>,
-    /// Write to this file in pcapng, which must not be there; - is standard output
+    /// Write pcapng to this new file; - is standard output
     #[arg(short, long, value_name = "FILE|-")]
     pub write: Option<PathBuf>,
 }

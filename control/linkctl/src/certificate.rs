@@ -17,20 +17,20 @@ use view::{Snapshot, instant, size, time};
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl stats --mark                      begin a run
-  linkctl certificate                       and judge it
-  linkctl certificate --mark                and begin the next one
+  linkctl certificate                       and check it
+  linkctl certificate --mark                and begin the next run
   linkctl certificate --max-lateness 100us --max-stall 1ms
   linkctl -o json certificate | jq .verdict
 
-A run that passes was limited by the link that was set, and not by the emulator. One that
-fails has to be repeated, with the remedies that the certificate names. The limits of lateness
-and stall follow from the link (docs/certificate.md); --strict holds every link to 1 ms and 10 ms.
+If a run passes, the link limited it, not the emulator. Repeat a run that fails, with the remedies
+of the certificate. The limits of lateness and stall follow from the link (docs/certificate.md);
+--strict applies 1 ms and 10 ms to every link.
 
-Exit code 4 if a criterion does not hold.";
+Exit code 4 if a criterion fails.";
 
 #[derive(Debug, Args)]
 pub struct CertificateArgs {
-    /// Begin the next run after this one: start high-water marks, lateness and stalls anew
+    /// Then begin the next run: reset high-water marks, lateness and stalls
     #[arg(long)]
     mark: bool,
     #[command(flatten)]
@@ -40,26 +40,26 @@ pub struct CertificateArgs {
 // Of `linkctl certificate` and `linkctl run`; a doc comment would be the help of both.
 #[derive(Debug, Args)]
 pub struct LimitArgs {
-    /// Packets lost through the emulator's own fault, at most
+    /// Maximum number of packets that the emulator lost
     #[arg(long, value_name = "N", default_value_t = Limits::default().emulator_drops)]
     max_drops: u64,
-    /// Lateness of 99 % of the packets, at most; without it, what the link tolerates
+    /// Maximum lateness of 99 % of the packets; default: what the link tolerates
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_lateness: Option<u64>,
-    /// Time for which a worker stood still, and lateness of any packet, at most; without it, what the
-    /// link tolerates
+    /// Maximum time for which a worker stalled, and lateness of any packet; default: what the link
+    /// tolerates
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_stall: Option<u64>,
-    /// Hold every link to a lateness of 1 ms and a stall of 10 ms, unless they are given
+    /// Default to a lateness of 1 ms and a stall of 10 ms on every link
     #[arg(long)]
     strict: bool,
-    /// Percent of a worker's memory for packets in use, at most
+    /// Maximum use of a worker's memory for packets, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = Limits::default().memory_percent, value_parser = clap::value_parser!(u8).range(..=100))]
     max_memory: u8,
-    /// Changes of the link, at most; without it, any number
+    /// Maximum number of changes of the link; default: any number
     #[arg(long, value_name = "N")]
     max_changes: Option<u64>,
-    /// Packets that were sent, at least
+    /// Minimum number of packets sent
     #[arg(long, value_name = "N", default_value_t = Limits::default().packets)]
     min_packets: u64,
 }

@@ -43,8 +43,8 @@ impl Cli {
             return Ok(());
         }
         Err(Failure::usage(format!(
-            "--link names {} links ({}), and this command is about one: only `linkctl set` changes \
-             several links at one instant",
+            "--link names {} links ({}), and this command applies to one link: only `linkctl set` \
+             changes several links at one instant",
             links.len(),
             links.join(", ")
         )))
@@ -53,63 +53,63 @@ impl Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  linkctl profile list                      what there is
-  linkctl set profile viasat2               be a satellite link
+  linkctl profile list                      the profiles that can be set
+  linkctl set profile viasat2               a satellite link
   linkctl set rate 72Mbit/s --direction forward
   linkctl scenario run rain-fade            changes along a timeline
-  linkctl show                              the link in force, as a profile
-  linkctl stats --watch                     what it does to the packets
+  linkctl show                              the current link, as a profile
+  linkctl stats --watch                     statistics, every second
   linkctl top                               the same, live
-  linkctl capture --client 10.0.0.2 -w run.pcapng    packets, and the fate of each
-  linkctl doctor                            is this machine fit for it?
-  linkctl box apply box.toml --dry-run      take the ports that a box's file names
+  linkctl capture --client 10.0.0.2 -w run.pcapng    packets with their fates
+  linkctl doctor                            checks this machine
+  linkctl box apply box.toml --dry-run      the steps that set up a box
   linkctl -o json stats | jq .conservation
-  linkctl link add lab1 --prefix 10.1.0.0/24         one more link on this box
+  linkctl link add lab1 --prefix 10.1.0.0/24         another link on this box
   linkctl --link lab1 set profile geo-600
   linkctl --link lab1,lab2 set delay 300ms           both at one instant, or neither
-  linkctl envelope                          what can be held without loss
-  linkctl certificate                       was the emulator itself the bottleneck?
-  linkctl fit ping.log -w mine.toml         a profile that behaves like a measured link
+  linkctl envelope                          delay and rate that fit into memory
+  linkctl certificate                       was the emulator a bottleneck?
+  linkctl fit ping.log -w mine.toml         a profile from a measurement
   linkctl verify mine.toml --baseline ping.log
   linkctl --server linkemu.lab:8443 --ca ca.pem --cert ci-7.pem --key ci-7.key show
 
 Exit codes:
   0 done   1 refused or failed   2 usage   3 cannot reach linkd or its dataplane
-  4 a check did not hold   5 a check could not be decided: the logs are too short";
+  4 a check failed   5 a check could not be decided: the logs are too short";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command behind its own link, without root
     #[command(after_help = run::EXAMPLES)]
     Run(Box<run::RunArgs>),
-    /// Change the link; says from which instant the change is in force
+    /// Change the link, and print when the change took effect
     #[command(after_help = set::EXAMPLES, arg_required_else_help = true)]
     Set {
         #[command(subcommand)]
         what: set::Set,
     },
-    /// Show the link in force, as a profile that can be saved and set again
+    /// Show the current link as a profile, which can be saved and set again
     #[command(after_help = show::EXAMPLES)]
     Show(show::ShowArgs),
-    /// Show what happened to the packets
+    /// Show statistics: packets received, sent, dropped and held
     #[command(after_help = stats::EXAMPLES)]
     Stats(stats::StatsArgs),
-    /// Watch all clients live, in the terminal
+    /// Show all clients live in the terminal
     #[command(after_help = top::EXAMPLES)]
     Top(top::TopArgs),
-    /// Capture packets as they come, and as they leave or are dropped
+    /// Capture packets when they arrive, leave and are dropped
     #[command(after_help = capture::EXAMPLES)]
     Capture(capture::CaptureArgs),
-    /// Judge a run: was the emulator itself the bottleneck since the last mark?
+    /// Check whether the emulator was the bottleneck since the last mark
     #[command(after_help = certificate::EXAMPLES)]
     Certificate(certificate::CertificateArgs),
-    /// Say which frames are which client's, and list the clients
+    /// Assign frames to clients by rules, and list the clients
     #[command(after_help = clients::EXAMPLES, arg_required_else_help = true)]
     Clients {
         #[command(subcommand)]
         what: clients::Command,
     },
-    /// Show what can be held without loss, and whether a profile can
+    /// Show the delay and rate that fit into memory, and whether a profile fits
     #[command(after_help = envelope::EXAMPLES)]
     Envelope(envelope::EnvelopeArgs),
     /// List, show and check profiles
@@ -124,7 +124,7 @@ pub enum Command {
         #[command(subcommand)]
         what: scenario::Scenario,
     },
-    /// Make traces of delay and loss out of captures, and play long ones
+    /// Convert captures to traces of delay and loss, and play long traces
     #[command(after_help = traces::EXAMPLES, arg_required_else_help = true)]
     Trace {
         #[command(subcommand)]
@@ -136,25 +136,25 @@ pub enum Command {
         #[command(subcommand)]
         what: group::Command,
     },
-    /// Show the P4 switch between the hosts and the box, close its gates, and copy frames there
+    /// Show and control the P4 switch between the hosts and the box
     #[command(after_help = switch::EXAMPLES, arg_required_else_help = true)]
     Switch {
         #[command(subcommand)]
         what: switch::Command,
     },
-    /// Measure a link's baseline: send probes, and reflect them
+    /// Measure a link: send probes, and reflect them
     #[command(after_help = probe::EXAMPLES, arg_required_else_help = true)]
     Probe {
         #[command(subcommand)]
         what: probe::Probe,
     },
-    /// Fit a profile to a measured baseline
+    /// Fit a profile to a measured link
     #[command(after_help = fit::EXAMPLES)]
     Fit(Box<fit::FitArgs>),
-    /// Compare a link with a baseline: does it behave alike?
+    /// Check whether a link behaves like a measured one
     #[command(after_help = verify::EXAMPLES)]
     Verify(Box<verify::VerifyArgs>),
-    /// Have the link for oneself for a while, on a box that many share
+    /// Reserve a link of a shared box for a limited time
     #[command(after_help = lease::EXAMPLES, arg_required_else_help = true)]
     Lease {
         #[command(subcommand)]
@@ -166,22 +166,22 @@ pub enum Command {
         #[command(subcommand)]
         what: link::Command,
     },
-    /// Show what happens: changes, leases, a dataplane that comes and goes
+    /// Show events: changes, leases, restarts of the dataplane
     #[command(after_help = events::EXAMPLES)]
     Events(events::EventsArgs),
-    /// Print a link that logs a browser in to the web page
+    /// Print a URL that logs a browser in to the web page
     #[command(after_help = web::EXAMPLES)]
     Web(web::WebArgs),
-    /// Check whether this machine is fit to run linkemu, and say what to do
+    /// Check whether this machine can run linkemu, and name remedies
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::DoctorArgs),
-    /// Check the description of a box, and take the ports and hugepages that it names
+    /// Check the box file, and set up the ports and hugepages that it names
     #[command(after_help = appliance::EXAMPLES, arg_required_else_help = true)]
     Box {
         #[command(subcommand)]
         what: appliance::Command,
     },
-    /// Make, show and revoke X.509 certificates for linkd and its callers
+    /// Create, show and revoke X.509 certificates for linkd and its callers
     #[command(after_help = pki::EXAMPLES, arg_required_else_help = true)]
     Pki {
         #[command(subcommand)]
@@ -189,7 +189,7 @@ pub enum Command {
     },
     /// Print a completion script for a shell
     ///
-    /// It completes names of profiles, scenarios and clients too: it asks linkd for them, at
+    /// It also completes names of profiles, scenarios and clients, which it requests from linkd at
     /// LINKEMU_SOCKET or LINKEMU_SERVER.
     #[command(after_help = completion::EXAMPLES)]
     Completion(completion::CompletionArgs),

@@ -19,59 +19,59 @@ use view::instant;
 /// Shown by `--help`.
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl clients set clients.toml          replaces all that is said of the clients
+  linkctl clients set clients.toml          replaces the rules for clients
   linkctl clients show > clients.toml       save it, edit it, and set it again
-  linkctl clients list                      every client there is, with its accounts
-  linkctl clients clear                     each address is a client of its own again
+  linkctl clients list                      all clients with their counters
+  linkctl clients clear                     each address is a client again
   linkctl clients beam b1 200Mbit/s --direction forward
 
 A file of clients:
   [automatic]
-  limit = 100                               addresses past these share the default client
+  limit = 100                               further addresses share the default client
   [[client]]
   name = \"alice\"
   prefix = [\"10.1.0.0/24\", \"2001:db8:1::/48\"]
-  vlan = [100]                              of the outermost tag
-  mac = [\"02:00:00:00:00:01\"]               the client's own, in either direction
+  vlan = [100]                              id of the outermost tag
+  mac = [\"02:00:00:00:00:01\"]               MAC address of the client
   beam = \"b1\"                               and weight = 2, if not 1
-  [[client.match]]                          all conditions of one match are met
-  prefix = \"10.2.0.0/24\"                    the client's; the other host's: remote_prefix
+  [[client.match]]                          a frame has to meet all conditions
+  prefix = \"10.2.0.0/24\"                    client side; other side: remote_prefix
   protocol = \"udp\"                          tcp, udp, icmp, icmpv6 or a number
-  port = \"5000-5010\"                        the client's; the other host's: remote_port
+  port = \"5000-5010\"                        client side; other side: remote_port
   dscp = 46                                 also vlan, inner_vlan, mac, flow_label, priority
-  port_pair = \"b\"                           that of the ports wan.b and client.b
+  port_pair = \"b\"                           the ports wan.b and client.b
 
   [[beam]]
   name = \"b1\"
   forward_rate = \"400 Mbit/s\"               shared by weight; return_rate likewise
 
-Matches go before all else: that with the highest priority, the longest prefix, the longest
-remote_prefix, the most conditions. A MAC goes before a VLAN, that before a prefix; of prefixes the
-longest wins.";
+Matches have precedence over other rules. Of several matches, the one with the highest priority
+applies, then the one with the longest prefix, the longest remote_prefix and the most conditions. MAC
+rules have precedence over VLAN rules, and those over prefix rules, the longest prefix first.";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Replace all that is said of the clients; the profile stays
+    /// Replace the rules for clients; the profile does not change
     Set {
-        /// Clients in TOML.
+        /// File of clients, in TOML
         file: PathBuf,
         #[command(flatten)]
         condition: Condition,
     },
-    /// What is said of them, as a file that can be saved and set again
+    /// Show the rules for clients as a file, which can be saved and set again
     Show,
-    /// Every client there is, with its accounts
+    /// List all clients with their counters
     List,
-    /// Say nothing of them: each address is a client of its own
+    /// Remove the rules: each address is a client
     Clear {
         #[command(flatten)]
         condition: Condition,
     },
-    /// Change the rate of a beam; all else stays
+    /// Change the rate of a beam
     Beam {
-        /// Its name.
+        /// Name of the beam
         name: String,
-        /// Such as 200Mbit/s, or unlimited, or down (packets wait)
+        /// Rate such as 200Mbit/s, or unlimited, or down (packets wait)
         #[arg(value_name = "RATE|unlimited|down", value_parser = parse_rate)]
         rate: Rate,
         #[command(flatten)]

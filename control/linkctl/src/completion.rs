@@ -14,7 +14,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct CompletionArgs {
-    /// The shell.
+    /// Shell
     shell: Shell,
 }
 

@@ -12,7 +12,7 @@ pub const GLOBAL: &str = "Global options";
 /// The options that every command has.
 #[derive(Clone, Debug, Args)]
 pub struct Context {
-    /// Print text for people or JSON for programs, errors too
+    /// Format of results and errors
     #[arg(
         short = 'o',
         long = "output",
@@ -26,8 +26,7 @@ pub struct Context {
     #[command(flatten)]
     pub linkd: Place,
 
-    /// The token of the lease under which to change the link; for several links, those of their
-    /// leases, separated by commas
+    /// Token of the lease of the link; for several links, their tokens separated by commas
     #[arg(
         long,
         global = true,
@@ -55,7 +54,7 @@ impl Context {
 /// Where linkd is, who we are there, and which of its links it is about.
 #[derive(Clone, Debug, Args)]
 pub struct Place {
-    /// Find linkd here
+    /// Unix socket of linkd
     #[arg(
         long,
         global = true,
@@ -66,11 +65,11 @@ pub struct Place {
     )]
     pub socket: PathBuf,
 
-    /// Find linkd over the network, with TLS, and not at --socket
+    /// Address of linkd, for a connection with TLS instead of --socket
     #[arg(long, global = true, value_name = "HOST:PORT", env = "LINKEMU_SERVER", help_heading = GLOBAL)]
     pub server: Option<Server>,
 
-    /// With --server: the authority that signed linkd's certificate
+    /// With --server: certificate of the authority that signed linkd's certificate
     #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_CA", help_heading = GLOBAL)]
     pub ca: Option<PathBuf>,
 
@@ -82,8 +81,8 @@ pub struct Place {
     #[arg(long, global = true, value_name = "FILE", env = "LINKEMU_KEY", help_heading = GLOBAL)]
     pub key: Option<PathBuf>,
 
-    /// Be about this link of the box; without it, main. `set` changes several, separated by commas,
-    /// at one instant
+    /// Link that the command applies to; default: main. `set` accepts several, separated by
+    /// commas, and changes them at one instant
     #[arg(
         long,
         global = true,

@@ -24,15 +24,15 @@ pub const EXAMPLES: &str = "\
 Examples:
   linkctl doctor
   linkctl doctor --box /etc/linkemu/box.toml
-  linkctl doctor --iface veth0 --iface veth1    offloads of these too
-  linkctl --server box.lab:8443 doctor          the machine of that linkd
+  linkctl doctor --iface veth0 --iface veth1    includes their offloads
+  linkctl --server box.lab:8443 doctor          checks the machine of that linkd
   linkctl -o json doctor | jq '.checks[] | select(.level != \"ok\")'
 
-It changes nothing. Exit codes: 0 nothing is bad, 4 something is.";
+It changes nothing. Exit codes: 0 all checks passed, 4 a check failed.";
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Check what this description of a box names: its ports, cores and memory
+    /// Check the ports, cores and memory of this box file too
     #[arg(long = "box", value_name = "FILE")]
     pub box_file: Option<PathBuf>,
 
@@ -40,7 +40,7 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "IF")]
     pub iface: Vec<String>,
 
-    /// Find the dataplane here
+    /// Unix socket of the dataplane
     #[arg(
         long,
         value_name = "PATH",

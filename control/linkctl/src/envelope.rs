@@ -2,7 +2,7 @@
 //! `linkctl envelope`: the load that is possible without loss, with the same figures by which the
 //! dataplane accepts and refuses plans ([`emu::envelope`]).
 //!
-//! Memory, ports and clients are those of the dataplane that runs, or those that are
+//! Memory, ports and clients are those of the running dataplane, or those that are
 //! given. If all three are given nothing is asked of linkd, and profiles are the built-in
 //! ones.
 
@@ -22,41 +22,40 @@ use std::path::Path;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl envelope                          of the dataplane that runs
-  linkctl envelope --profile viasat2        does it fit? what would?
+  linkctl envelope                          of the running dataplane
+  linkctl envelope --profile viasat2        does it fit, and with which values?
   linkctl envelope --profile viasat2 --clients 1000
   linkctl envelope --memory 4GiB --port-rate 10Gbit/s --clients 100
-                                            of a box that is not there: needs no linkd
+                                            of a planned box: needs no linkd
   linkctl envelope --profile ./mine.toml -o json | jq .profile.largest
 
-How to read it: a link holds rate × delay, and its queues. The table has the longest
-delay, forward and return added up, that the memory holds if both directions carry that
-rate. What `set` refuses with \"at most ...\" is computed by the same rules, for frames of
-any length.
+A link holds rate × delay, and its queues. The table shows the longest delay, the sum of forward
+and return, that fits into the memory if both directions carry the rate. `set` refuses links by the
+same rules, for frames of any length.
 
 Exit code 4 if the profile does not fit.";
 
 /// Room, clients and profile of the envelope.
 #[derive(Debug, Args)]
 pub struct EnvelopeArgs {
-    /// Say whether this profile fits, and how far each of its parameters can go: a name,
-    /// or a file with a '/' in it or ending in .toml
+    /// Show whether this profile fits, and the limit of each parameter: a name, or a file
+    /// (with a '/', or ending in .toml)
     #[arg(long, value_name = "NAME|FILE", add = ArgValueCompleter::new(complete::profile))]
     profile: Option<String>,
-    /// Clients, instead of the dataplane's --max-clients
+    /// Number of clients; default: --max-clients of the dataplane
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CLIENTS)))]
     clients: Option<u32>,
-    /// Memory for packets, instead of the dataplane's --memory
+    /// Memory for packets; default: --memory of the dataplane
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
-    /// Workers that divide the memory, instead of the dataplane's (1 if it is not asked)
+    /// Workers that share the memory; default: those of the dataplane, or 1 without linkd
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: Option<u32>,
-    /// Rate of a port, instead of that of the dataplane's ports
+    /// Rate of a port; default: that of the dataplane's ports
     #[arg(long, value_name = "RATE", value_parser = port_rate)]
     port_rate: Option<u64>,
-    /// The longest frame without FCS, instead of what the dataplane's ports carry (1514 B
-    /// if it is not asked)
+    /// Longest frame without FCS; default: that of the dataplane's ports, or 1514 B without
+    /// linkd
     #[arg(long, value_name = "SIZE", value_parser = frame)]
     max_frame: Option<u32>,
 }

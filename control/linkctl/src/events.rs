@@ -13,21 +13,21 @@ use view::instant;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl events                            what linkd remembers
-  linkctl events --follow                   and what happens from then on
-  linkctl events --after 17                 what came after number 17
+  linkctl events                            the events that linkd stores
+  linkctl events --follow                   and all further ones
+  linkctl events --after 17                 those after number 17
   linkctl --link lab1 events                those of one link
   linkctl -o json events --follow | jq -c 'select(.kind == \"LINK_CHANGED\")'
 
-Each has its instant in UTC and, if it is a change, on the dataplane's clock: so it can be
-joined with captures. Numbers begin anew with each start of linkd.";
+Each event has a UTC timestamp and, for a change, one of the dataplane's clock, which captures have
+too. Numbers restart with linkd.";
 
 #[derive(Debug, Args)]
 pub struct EventsArgs {
-    /// Only those after this number
+    /// Show only events after this number
     #[arg(long, value_name = "N", default_value_t = 0)]
     after: u64,
-    /// Go on with what happens, until interrupted
+    /// Show further events until interrupted
     #[arg(short, long)]
     follow: bool,
 }

@@ -18,10 +18,9 @@ use std::path::{Path, PathBuf};
 use traffic::TrafficArgs;
 
 pub const EXAMPLES: &str = "\
-Reads what linkctl probe send wrote, the output of ping (best with -D) and of fping -D, the
-JSON of irtt, tables whose columns you name, or published figures in TOML, also packed with
-gzip. The profile says where each figure is from, how sure it is, and what the baseline
-cannot tell; --verbose prints that.
+Reads logs of linkctl probe send, ping (best with -D), fping -D and irtt (JSON), tables with named
+columns, and published figures in TOML, also compressed with gzip. The profile states the source and
+the uncertainty of each figure, and what the log does not tell; --verbose prints them.
 
 Examples:
   linkctl fit link.csv -w mine.toml
@@ -33,11 +32,11 @@ Examples:
   linkctl fit link.csv --forward-trace down.trace -w mine.toml
   linkctl -o json fit link.csv --write mine.toml | jq .estimates
 
-A baseline that was recorded over an emulator is a link's only if the emulator was not late: give
-the certificate of that run.
+If the log was recorded over an emulator, give the certificate of that run: it shows that the emulator
+was not late.
   linkctl fit run.csv --certificate run.json -w mine.toml
 
-TCP downloads over the same link tell what pings leave open. The search takes minutes:
+TCP downloads over the same link identify more parameters. The search takes minutes:
   linkctl fit link.csv --like viasat2 --traffic cubic.json bbr.json -w mine.toml
   linkctl fit link.csv --like viasat2 --traffic figures.toml bbr:flow.pcap -w mine.toml
 
@@ -83,62 +82,62 @@ impl From<DelayIn> for Direction {
 
 #[derive(Debug, Args)]
 pub struct FitArgs {
-    /// The baseline
+    /// Log of the measured link (the baseline)
     baseline: PathBuf,
-    /// Write the profile to this file; without it, to standard output
+    /// Write the profile to this file; default: standard output
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
     #[command(flatten)]
     read: BaselineArgs,
-    /// The profile's name; otherwise that of the file without its ending
+    /// Name of the profile; default: that of the file without its extension
     #[arg(long)]
     name: Option<String>,
-    /// The profile's description
+    /// Description of the profile
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
-    /// Take rates and queues from this profile: a built-in one's name, or a file
+    /// Take rates and queues from this profile: the name of a built-in one, or a file
     #[arg(long, value_name = "NAME|FILE")]
     like: Option<String>,
-    /// The rate towards the client, such as 144Mbit/s
+    /// Rate towards the client, such as 144Mbit/s
     #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "forward_trace")]
     forward_rate: Option<Rate>,
-    /// The rate from the client
+    /// Rate from the client
     #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "return_trace")]
     return_rate: Option<Rate>,
-    /// A rate towards the client that changes: a trace of mahimahi's, or CSV of time and rate
+    /// Trace of the rate towards the client: mahimahi, or CSV of time and rate
     #[arg(long, value_name = "FILE")]
     forward_trace: Option<PathBuf>,
-    /// A rate from the client that changes
+    /// Trace of the rate from the client
     #[arg(long, value_name = "FILE")]
     return_trace: Option<PathBuf>,
-    /// The step of rates that change; otherwise mahimahi's opportunities, or a CSV's own
+    /// Step of the traces; default: the opportunities of mahimahi, or the rows of CSV
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     trace_step: Option<u64>,
-    /// The limit of both queues, such as 36MB; what --like drops at random stays
+    /// Limit of both queues, such as 36MB; the random drop of --like does not change
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     queue: Option<u64>,
-    /// The constant delay towards the client; otherwise by the one-way delays, where the log
-    /// has them (the prober is taken to be at the client), or half of the least round trip
+    /// Constant delay towards the client; default: from one-way delays, if the log has them (with
+    /// the prober at the client), or half of the least round trip
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     forward_delay: Option<u64>,
-    /// Where probes are lost: a round trip does not tell
+    /// Direction in which probes are lost: a round trip does not tell
     #[arg(long, value_enum, default_value = "both")]
     losses_in: LossesIn,
-    /// Where the delay varies: a round trip does not tell
+    /// Direction in which the delay varies: a round trip does not tell
     #[arg(long, value_enum, default_value = "return")]
     delay_in: DelayIn,
-    /// How long an isolated loss lasts, which no log tells; otherwise half of the interval
+    /// Duration of an isolated loss, which no log tells; default: half of the interval
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     isolated_duration: Option<u64>,
-    /// How long routine episodes of delay last, where only a curve was published; otherwise
-    /// half of the interval
+    /// Duration of routine episodes of delay, if only a curve was published; default: half of
+    /// the interval
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     routine_duration: Option<u64>,
-    /// How long rare ones last
+    /// Duration of rare episodes of delay
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     rare_duration: Option<u64>,
-    /// Print all estimates with their intervals, the tests of the model, and what the baseline
-    /// does not tell
+    /// Print all estimates with their intervals, the tests of the model, and what the log does
+    /// not tell
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]

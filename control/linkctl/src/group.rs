@@ -17,13 +17,13 @@ pub const EXAMPLES: &str = "\
 Examples:
   linkctl group show                        the boxes: clients, load, clocks
   linkctl group move alice 10.0.0.7 --to b2
-  linkctl group move --from b1              drain a box: each client to the box with the least
-  linkctl group move --from b1 --to b3      also clients of a box that is down: what it held is lost
+  linkctl group move --from b1              drain a box: each client moves to the box with the fewest
+  linkctl group move --from b1 --to b3      works for a box that is down: its packets are lost
   linkctl -o json group show | jq '.[] | select(.up | not) | .name'
 
-All other commands are about the group as one emulator: a change takes effect at one instant on all
-boxes, and statistics and certificate are those of all together. A client's packets wait at the new
-box until the former one has served those that it holds: none is lost, and none overtakes another.";
+All other commands apply to the group as one emulator: a change takes effect at one instant on all
+boxes, and statistics and certificate cover all of them. After a move, packets wait at the new box
+until the former one has sent those that it holds: no packet is lost or reordered.";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -31,14 +31,14 @@ pub enum Command {
     Show,
     /// Move clients to another box, without loss
     Move {
-        /// Names or addresses, as in `linkctl clients list`
+        /// Names or addresses of clients, as in `linkctl clients list`
         #[arg(value_name = "CLIENT", required_unless_present = "from", conflicts_with = "from",
               add = ArgValueCompleter::new(complete::client))]
         clients: Vec<String>,
-        /// All clients of this box
+        /// Move all clients of this box
         #[arg(long, value_name = "BOX")]
         from: Option<String>,
-        /// The new owner; without it, each client goes to the box with the least clients
+        /// New box; default: for each client the box with the fewest clients
         #[arg(long, value_name = "BOX", required_unless_present = "from")]
         to: Option<String>,
     },

@@ -23,16 +23,16 @@ use view::instant;
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl lease run --ttl 1min --return-to transparent -- pytest tests/link
-                                            acquire, renew while it runs, release
+                                            acquire, renew during the command, release
   linkctl lease acquire --holder ci-7 --ttl 10min --return-to transparent
-  linkctl lease show                        whose the link is
-  linkctl lease watch                       and each change of it
-  linkctl --lease TOKEN lease renew         by its time to live, from now on
+  linkctl lease show                        the holder of the link
+  linkctl lease watch                       and all changes
+  linkctl --lease TOKEN lease renew         for another time to live
   linkctl --lease TOKEN lease release
   linkctl lease acquire --holder root --ttl 1h --steal
 
-The token goes to each command by --lease or LINKEMU_LEASE. A lease that is not renewed in
-time ends by itself, and returns the link to the profile that it names.";
+Commands take the token from --lease or LINKEMU_LEASE. A lease that is not renewed in time expires,
+and the profile of --return-to is set.";
 
 /// The environment variable that carries a token.
 const TOKEN: &str = "LINKEMU_LEASE";
@@ -41,27 +41,27 @@ const LINK: &str = "LINKEMU_LINK";
 
 #[derive(Debug, Subcommand)]
 pub enum Lease {
-    /// Acquire one; prints its token
+    /// Acquire a lease, and print its token
     Acquire {
-        /// Take it from its holder; admins only
+        /// Revoke the lease of the current holder; needs the role admin
         #[arg(long)]
         steal: bool,
         #[command(flatten)]
         terms: Terms,
     },
-    /// Let it run for its time to live from now on
+    /// Extend the lease by its time to live, from now
     Renew,
-    /// End it, and return the link as it says
+    /// End the lease, and set the profile of --return-to
     Release,
-    /// Show the one that runs; exit code 1 if none does
+    /// Show the active lease; exit code 1 without one
     Show,
-    /// Show the one that runs, and each change of it, until interrupted
+    /// Show the active lease and all changes until interrupted
     Watch,
-    /// Run a command with one, renewed while it runs; its exit code is ours
+    /// Run a command under a lease, which is renewed until the command ends; exits with its code
     Run {
         #[command(flatten)]
         terms: Terms,
-        /// The command and its arguments.
+        /// Command and its arguments
         #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
         command: Vec<String>,
     },
@@ -70,19 +70,19 @@ pub enum Lease {
 /// Terms of a lease.
 #[derive(Clone, Debug, Args)]
 pub struct Terms {
-    /// Who has it, such as a CI job; without it, user and host
+    /// Holder, such as a CI job; default: user and host
     #[arg(long, value_name = "NAME")]
     holder: Option<String>,
-    /// What for
+    /// Purpose, for others to read
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     purpose: String,
-    /// Ends it unless renewed: 1 s to 24 h
+    /// Time to live, 1 s to 24 h: the lease expires unless it is renewed
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     ttl: u64,
-    /// Set this profile when it ends, however it does; without it, the link stays
+    /// Set this profile when the lease ends for any reason; default: the link does not change
     #[arg(long, value_name = "PROFILE", default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::profile_name))]
     return_to: String,
-    /// Name this request: sent again, it gives the same lease
+    /// Name of this request: if it is repeated, the answer is the same lease
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     request_id: String,
 }

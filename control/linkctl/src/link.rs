@@ -16,40 +16,40 @@ use view::{instant, size};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl link add lab1 --memory 512MB --clients 8 --prefix 10.1.0.0/24
-  linkctl --link lab1 set profile viasat2      any command: --link, or LINKEMU_LINK
+  linkctl link add lab1 --memory 1.1GB --clients 8 --prefix 10.1.0.0/24
+  linkctl --link lab1 set profile viasat2      for any command: --link or LINKEMU_LINK
   linkctl --link lab1 stats
   linkctl link assign lab1 --prefix 10.1.0.0/24 --vlan 100
-  linkctl link add backbone --scheduler drr    a second link for several ones:
+  linkctl link add backbone --scheduler drr    a shared link, which other links pass:
   linkctl link add lab2 --via backbone --weight 2 --prefix 10.2.0.0/24
   linkctl link list
   linkctl link rules
   linkctl link remove lab1
 
-Traffic without a rule belongs to the link main. A match goes before a MAC, that before a VLAN, that
-before a prefix; of prefixes the longest wins. A class of flows, by the keys of a file of clients:
+Traffic without a rule belongs to the link main. Matches have precedence over MAC rules, those over
+VLAN rules, and those over prefix rules, the longest prefix first. A rule for a class of flows:
     linkctl link assign lab1 --match 'protocol = \"udp\", port = \"5001\"'
-Memory and clients are reserved: no link takes those of another.";
+Memory and clients are reserved for the link.";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Add a link, which passes everything at once until a profile is set
+    /// Add a link; it is transparent until a profile is set
     Add {
-        /// 1 to 16 letters, digits, '.', '_' and '-'; begins with a letter or digit
+        /// Name: 1 to 16 letters, digits, '.', '_' and '-'; begins with a letter or digit
         name: String,
-        /// For its packets, out of the memory of main; without it, an eighth of the box's
+        /// Memory for its packets, taken from main; default: an eighth of the memory of the box
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         memory: Option<u64>,
-        /// Most clients; without it, 16
+        /// Maximum number of clients; default: 16
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         clients: Option<u32>,
-        /// Let other links pass this one, and serve them so
+        /// Make it a shared link, which other links pass, with this scheduler
         #[arg(long, value_name = "SCHEDULER", conflicts_with = "via")]
         scheduler: Option<Scheduler>,
-        /// Let its packets also pass this link, which has a scheduler
+        /// Shared link that its packets pass too
         #[arg(long, value_name = "LINK")]
         via: Option<String>,
-        /// Weight there with drr, 1 to 1000; without it, 1
+        /// Weight on a shared link with drr, 1 to 1000; default: 1
         #[arg(long, value_name = "N", requires = "via",
               value_parser = clap::value_parser!(u32).range(1..=1000))]
         weight: Option<u32>,
@@ -60,7 +60,7 @@ pub enum Command {
     Remove { name: String },
     /// Show all links
     List,
-    /// Replace the rules of a link; without any, it gets no traffic
+    /// Replace the rules of a link; without rules it gets no traffic
     Assign {
         name: String,
         #[command(flatten)]
@@ -73,9 +73,9 @@ pub enum Command {
 /// How a link serves those that pass it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scheduler {
-    /// First in, first out: one queue for all
+    /// First in, first out: one queue for all links
     Fifo,
-    /// Deficit round robin by weight: a queue for each
+    /// Deficit round robin by weight: one queue for each link
     Drr,
 }
 
@@ -100,7 +100,7 @@ pub struct Matches {
     /// MAC address of a client, such as 02:00:00:00:00:01; repeatable
     #[arg(long = "mac", value_name = "MAC")]
     macs: Vec<String>,
-    /// Any combination of the keys of a match in a file of clients; repeatable
+    /// Keys of a match, as in a file of clients; repeatable
     #[arg(long = "match", value_name = "KEYS", value_parser = parse_match)]
     matches: Vec<pb::Match>,
 }

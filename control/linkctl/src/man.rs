@@ -16,11 +16,11 @@ Example:
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Write here; made if it is not there
+    /// Output directory; created if it does not exist
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 
-    /// Write the completion scripts for bash, zsh and fish here too
+    /// Write the completion scripts for bash, zsh and fish to this directory too
     #[arg(long, value_name = "DIR")]
     pub completions: Option<PathBuf>,
 }

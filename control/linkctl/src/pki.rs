@@ -30,8 +30,8 @@ Examples:
   linkctl pki show ca/ci-7.pem
   linkctl pki revoke --ca ca ca/ci-7.pem       for linkd --tls-client-crl ca/ca.crl
 
-Roles: viewer looks, operator changes the link, admin may take a lease from its holder.
-Keep ca.key off the network: who has it can be anybody.";
+Roles: viewer reads, operator changes the link, admin can also revoke leases.
+Keep ca.key off the network: it signs certificates for any name and role.";
 
 /// Limit of a name in RFC 5280.
 const NAME_CHARS: usize = 64;
@@ -40,74 +40,73 @@ const CA: &str = "ca";
 
 #[derive(Debug, Subcommand)]
 pub enum Pki {
-    /// Make an authority, which signs all others
+    /// Create an authority, which signs all other certificates
     Ca {
-        /// Its name, for people
+        /// Name of the authority, for people
         #[arg(long, value_name = "NAME", value_parser = parse_title)]
         name: String,
-        /// For how long it holds
+        /// Validity in days
         #[arg(long, value_name = "N", default_value = "3650", value_parser = clap::value_parser!(u16).range(1..))]
         days: u16,
         #[command(flatten)]
         to: To,
     },
-    /// Make a certificate for linkd
+    /// Create a certificate for linkd
     #[command(group(clap::ArgGroup::new("names").required(true).multiple(true).args(["host", "ip"])))]
     Server {
         /// Directory of the authority
         #[arg(long = "ca", id = "ca", value_name = "DIR")]
         authority: PathBuf,
-        /// A name that callers give as --server; may be given again
+        /// Host name that callers give as --server; may be given again
         #[arg(long, value_name = "HOST", value_parser = parse_host)]
         host: Vec<String>,
-        /// An address that callers give as --server; may be given again
+        /// Address that callers give as --server; may be given again
         #[arg(long, value_name = "ADDRESS")]
         ip: Vec<IpAddr>,
-        /// For how long it holds
+        /// Validity in days
         #[arg(long, value_name = "N", default_value = "365", value_parser = clap::value_parser!(u16).range(1..))]
         days: u16,
         #[command(flatten)]
         to: To,
     },
-    /// Make a certificate for a user or a CI job
+    /// Create a certificate for a user or a CI job
     Client {
         /// Directory of the authority
         #[arg(long = "ca", id = "ca", value_name = "DIR")]
         authority: PathBuf,
-        /// Who it is; the audit log has it
+        /// Name of the user or job, for the audit log
         #[arg(long, value_name = "NAME", value_parser = parse_name)]
         name: String,
-        /// What they may: viewer, operator or admin
+        /// Role: viewer, operator or admin
         #[arg(long, value_name = "ROLE")]
         role: Role,
-        /// For how long it holds
+        /// Validity in days
         #[arg(long, value_name = "N", default_value = "365", value_parser = clap::value_parser!(u16).range(1..))]
         days: u16,
         #[command(flatten)]
         to: To,
     },
-    /// Revoke certificates: adds them to the authority's list, ca.crl, which is made if there is none
+    /// Revoke certificates: add them to the list of the authority, ca.crl, or create the list
     Revoke {
         /// Directory of the authority
         #[arg(long = "ca", id = "ca", value_name = "DIR")]
         authority: PathBuf,
-        /// Certificates in PEM, which the authority signed; without any, the list is only signed
-        /// anew.
+        /// Certificates of this authority, in PEM; without any, the list is only signed again
         files: Vec<PathBuf>,
     },
-    /// Show what is in a certificate
+    /// Show the content of certificates
     Show {
-        /// Certificates in PEM.
+        /// Certificates in PEM
         file: PathBuf,
     },
 }
 
 #[derive(Debug, Args)]
 pub struct To {
-    /// Write into this directory; without it, that of the authority, or this one for an authority
+    /// Output directory; default: that of the authority, or the current one for a new authority
     #[arg(short, long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
-    /// Replace files that are there
+    /// Replace existing files
     #[arg(long)]
     pub force: bool,
 }

@@ -11,8 +11,8 @@ use crate::failure::Failure;
 use clap::Subcommand;
 
 pub const EXAMPLES: &str = "\
-A reflector runs at the far end of the link, a sender at the near end. The sender writes
-one line per probe; linkctl fit makes a profile of them.
+A reflector runs at the far end of the link, a sender at the near end. The sender writes one line
+per probe; linkctl fit converts them to a profile.
 
 Examples:
   linkctl probe reflect                     at the far end
@@ -20,10 +20,10 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub enum Probe {
-    /// Answer probes until interrupted: run it at the far end of the link
+    /// Answer probes, at the far end of the link, until interrupted
     #[command(after_help = reflect::EXAMPLES)]
     Reflect(reflect::ReflectArgs),
-    /// Send probes, and write to a file what becomes of each
+    /// Send probes, and write the result of each to a file
     #[command(after_help = send::EXAMPLES)]
     Send(send::SendArgs),
 }

@@ -20,41 +20,41 @@ pub const EXAMPLES: &str = "\
 Examples:
   linkctl profile list
   linkctl profile show viasat2 > mine.toml
-  linkctl profile put mine.toml             then `linkctl set profile` knows it by name
-  linkctl profile check mine.toml           exit code 4 if it is wrong; needs no linkd";
+  linkctl profile put mine.toml             then `linkctl set profile mine` sets it
+  linkctl profile check mine.toml           exit code 4 if it is invalid; needs no linkd";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// All that can be set by name
+    /// List all profiles that can be set by name
     List,
-    /// One of them
+    /// Show a profile
     Show {
-        /// Its name.
+        /// Name of the profile
         #[arg(add = ArgValueCompleter::new(complete::profile_name))]
         name: String,
     },
-    /// Store profiles in linkd under their names; the link does not change
+    /// Store profiles in linkd; the link does not change
     Put {
-        /// Profiles in TOML.
+        /// Profiles in TOML
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// Take the place of stored ones.
+        /// Replace stored profiles with the same names
         #[arg(long)]
         replace: bool,
     },
     /// Delete stored profiles; the link does not change
     Delete {
-        /// Their names.
+        /// Names of the profiles
         #[arg(required = true, value_name = "NAME", add = ArgValueCompleter::new(complete::profile_name))]
         names: Vec<String>,
     },
-    /// Check files; needs no linkd
+    /// Check files of profiles; needs no linkd
     Check {
-        /// Profiles in TOML.
+        /// Profiles in TOML
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Write the JSON Schema of profiles, for editors that check and complete TOML; needs no linkd
+    /// Print the JSON Schema of profiles, for editors; needs no linkd
     Schema,
 }
 

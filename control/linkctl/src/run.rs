@@ -72,16 +72,16 @@ const NOT_SET_UP: u8 = 125;
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// A profile's name, or a file: with a '/' in it, or ending in .toml
+    /// Name of a profile, or a file (with a '/', or ending in .toml)
     #[arg(short, long, value_name = "NAME|FILE", default_value = "transparent", add = ArgValueCompleter::new(complete::profile))]
     profile: String,
     /// Seed of all random processes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// A change of the profile, in the words of `linkctl set`; may be given again
+    /// A change of the profile, with the words of `linkctl set`; may be given again
     #[arg(long = "set", value_name = "CHANGE", value_parser = change)]
     changes: Vec<Patch>,
-    /// A scenario that begins with the command: its name, or a file
+    /// Scenario that starts with the command: its name, or a file
     #[arg(long, value_name = "NAME|FILE", add = ArgValueCompleter::new(complete::scenario))]
     scenario: Option<String>,
     /// Run this shell command on the far host, from before the command until its end
@@ -90,13 +90,13 @@ pub struct RunArgs {
     /// Start the command when --serve has this port: tcp:PORT, udp:PORT, any, or none
     #[arg(long, value_name = "PORT", value_parser = Ready::parse, default_value = "any", requires = "serve")]
     serve_ready: Ready,
-    /// Give up if --serve does not have it by then
+    /// Maximum time until --serve has its port
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s", requires = "serve")]
     serve_timeout: u64,
-    /// Write the packets to this file in pcapng, which must not be there (linkctl capture)
+    /// Write the packets to this new file in pcapng (linkctl capture)
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Write the certificate to this file, and not to standard error
+    /// Write the certificate to this file instead of standard error
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
     /// Print a certificate only if it fails
@@ -107,22 +107,22 @@ pub struct RunArgs {
     require_pass: bool,
     #[command(flatten)]
     limits: certificate::LimitArgs,
-    /// Be root in the command, as far as its network is concerned
+    /// Run the command as root of its user namespace
     #[arg(long)]
     root: bool,
-    /// Largest TCP buffers of both hosts: a size, keep (those of the machine), or link (twice its
+    /// Maximum TCP buffers of both hosts: a size, keep (those of the machine), or link (twice its
     /// bandwidth-delay product, and its queue)
     #[arg(long, value_name = "SIZE", value_parser = Buffers::parse, default_value = "link")]
     buffers: Buffers,
-    /// Memory for packets in the link; it is taken as it is used
+    /// Memory for packets in the link, allocated as it is used
     ///
     /// Without it, 2 GiB, or three quarters of what the machine or a control group leaves if that is less.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
-    /// Find linkd-dataplane and linkd here; without it, beside linkctl and in PATH
+    /// Directory of linkd-dataplane and linkd; default: that of linkctl, then PATH
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
-    /// The command, and its arguments
+    /// Command and its arguments
     #[arg(
         value_name = "COMMAND",
         required = true,

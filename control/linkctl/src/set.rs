@@ -27,15 +27,15 @@ pub const EXAMPLES: &str = "\
 Examples:
   linkctl set profile viasat2 --seed 7
   linkctl set profile ./my-link.toml
-  linkctl set rate down                     both directions: packets wait
+  linkctl set rate down                     both directions are down: packets wait
   linkctl set rate --trace lte.mahimahi -d forward
   linkctl set path measured.csv -d forward
   linkctl set delay 300ms --slot none --direction return
   linkctl set queue 10MB --threshold 5MB --drop-at-limit 10%
   linkctl set loss --every 3h --for 320ms
   linkctl set part 'reorder = \"none\"'
-  linkctl set profile ./huge.toml --lossy    though it does not fit (linkctl envelope)
-  linkctl --link lab1,lab2 set rate 20Mbit/s    both at one instant, or neither
+  linkctl set profile ./huge.toml --lossy    a link that does not fit (linkctl envelope)
+  linkctl --link lab1,lab2 set rate 20Mbit/s    both links at one instant, or none
 
 Units are written out: Mbit/s, MB (10^6 bytes), MiB (2^20 bytes), ms, %.";
 
@@ -45,32 +45,32 @@ Examples:
   linkctl set part 'reorder = { probability = \"1 %\", by = \"5 ms\" }'
   linkctl set part 'duplicate = \"0 %\"' 'corrupt = \"0 %\"' 'reorder = \"none\"'
   linkctl set part 'mtu = { limit = \"1280 B\", exceeded = \"drop\" }' -d forward
-  linkctl set part 'drop_run = { pass = 999, drop = 1, once = true }'   again: armed again
+  linkctl set part 'drop_run = { pass = 999, drop = 1, once = true }'   set again, it starts again
   linkctl set part 'cross_traffic = { rate = \"30 Mbit/s\", poisson = true }' -d forward
   linkctl set part 'queue = { codel = { interval = \"600 ms\" }, ecn = true }'
 
 The keys are those of [forward] and [return] in a profile. \"none\" is a value of
 gilbert_elliott, four_state_loss, drop_run, reorder, cross_traffic, fade, capacity, reconfiguration,
-queue.random_drop, queue.red, queue.codel, queue.pie, delay.body, link_layer and mtu; lists are
-taken away by [], and probabilities by \"0 %\".";
+queue.random_drop, queue.red, queue.codel, queue.pie, delay.body, link_layer and mtu. [] removes
+a list, and \"0 %\" a probability.";
 
 /// How a random duration is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Law {
-    /// Memoryless, with this mean.
+    /// Exponential, with this mean.
     Exponential,
-    /// Always the same.
+    /// Constant.
     Fixed,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Set {
-    /// Replace the whole link and start its random processes anew
+    /// Set a profile: replace the whole link, and restart its random processes
     Profile {
-        /// A profile's name, or a file: with a '/' in it, or ending in .toml; - for standard input
+        /// Name of a profile, or a file (with a '/', or ending in .toml), or - for standard input
         #[arg(value_name = "NAME|FILE|-", add = ArgValueCompleter::new(complete::profile))]
         profile: String,
-        /// Seed of all random processes; without it, the one in force stays
+        /// Seed of all random processes; default: the current seed
         #[arg(long, value_name = "N")]
         seed: Option<u64>,
         #[command(flatten)]
@@ -83,100 +83,100 @@ pub enum Set {
 /// Which part of the link to change.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Patch {
-    /// Change the rate, of each direction
+    /// Change the rate
     ///
     /// A rate that varies (capacity, or shares of a reconfiguration) continues to vary, with the
-    /// new rate as its peak; `set part 'capacity = "none"'` makes it constant. A trace, and
-    /// "unlimited", remove what varies it.
+    /// new rate as its peak; `set part 'capacity = "none"'` makes it constant. A trace
+    /// or "unlimited" removes the variation.
     Rate {
-        /// Such as 72Mbit/s, or unlimited, or down (packets wait in the queue)
+        /// Rate such as 72Mbit/s, or unlimited, or down (packets wait in the queue)
         #[arg(value_name = "RATE|unlimited|down", value_parser = parse_rate, required_unless_present = "trace")]
         rate: Option<Rate>,
-        /// A trace of mahimahi, or CSV or Parquet with columns such as time_s and rate_mbps: from the
-        /// change on, over and over
+        /// Trace of rates: mahimahi, or CSV or Parquet with columns such as time_s and rate_mbps. It
+        /// begins with the change and is repeated
         #[arg(long, value_name = "FILE", conflicts_with = "rate")]
         trace: Option<PathBuf>,
-        /// Length of its steps, over which it is averaged; without it, the single opportunities of
+        /// Average the trace over steps of this length; default: the single opportunities of
         /// mahimahi, or the rows of CSV and Parquet
         #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "trace", conflicts_with = "rate")]
         trace_step: Option<u64>,
         #[command(flatten)]
         target: Target,
     },
-    /// Add delay and loss that change over time, of each direction
+    /// Add delay and loss from a trace
     ///
-    /// A value holds for its step. `set part 'path_trace = "none"'` removes it.
+    /// A value applies for one step. `set part 'path_trace = "none"'` removes it.
     Path {
-        /// CSV or Parquet with columns such as time_s, delay_ms and loss
+        /// Trace: CSV or Parquet with columns such as time_s, delay_ms and loss
         #[arg(value_name = "FILE")]
         trace: PathBuf,
-        /// Length of its steps, over which it is averaged; without it, as the rows are
+        /// Average the trace over steps of this length; default: its rows
         #[arg(long, value_name = "TIME", value_parser = parse_duration)]
         trace_step: Option<u64>,
         #[command(flatten)]
         target: Target,
     },
-    /// Change the constant delay, of each direction; excursions stay as they are
+    /// Change the constant delay; excursions do not change
     ///
-    /// It is one-way: `set delay 300ms` delays each direction by 300 ms, and adds 600 ms to a round
+    /// The delay is one-way: `set delay 300ms` delays each direction by 300 ms, and adds 600 ms to a round
     /// trip. `set delay --rtt 600ms` is the same.
     Delay {
-        /// Of each direction, such as 300ms
+        /// One-way delay such as 300ms
         #[arg(value_name = "TIME", value_parser = parse_duration, required_unless_present = "rtt")]
         base: Option<u64>,
-        /// What both directions add to a round trip together, in halves
+        /// Delay that both directions add to a round trip, half in each
         #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with_all = ["base", "direction"])]
         rtt: Option<u64>,
-        /// Period of transmission slots, or none; without it, as it is
+        /// Period of transmission slots, or none; default: unchanged
         #[arg(long, value_name = "TIME|none", value_parser = parse_slot)]
         slot: Option<u64>,
         #[command(flatten)]
         target: Target,
     },
-    /// Change the queue's limit, of each client and direction, and how it drops
+    /// Change the limit of the queue, which each client has per direction, and its drops
     Queue {
-        /// Such as 36MB
+        /// Limit of the queue, such as 36MB
         #[arg(value_name = "SIZE", value_parser = parse_size)]
         limit: u64,
-        /// Drop arriving packets at random above this; without it, as it is
+        /// Drop arriving packets at random above this queue length; default: unchanged
         #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "drop_at_limit")]
         threshold: Option<u64>,
-        /// Probability of that at the threshold
+        /// Drop probability at the threshold
         #[arg(long, value_name = "PERCENT", value_parser = parse_probability, requires = "threshold", default_value = "0%")]
         drop_at_threshold: f64,
-        /// Probability of that at the limit; linear between
+        /// Drop probability at the limit; it is linear in between
         #[arg(long, value_name = "PERCENT", value_parser = parse_probability, requires = "threshold")]
         drop_at_limit: Option<f64>,
-        /// Drop at the limit only
+        /// Drop packets at the limit only
         #[arg(long, conflicts_with_all = ["threshold", "drop_at_limit"])]
         tail_drop: bool,
         #[command(flatten)]
         target: Target,
     },
-    /// Replace all that the channel loses, of each direction, by a share of the packets, by one
-    /// class of outages, or by nothing; duplicates, wrong bits and reordering lose nothing, and
-    /// stay: `set part` changes them
+    /// Replace all losses of the channel by a loss per packet, by outages, or by none
+    ///
+    /// Duplicates, bit errors and reordering do not change: `set part` changes them.
     #[command(group(ArgGroup::new("outages").required(true).args(["share", "every"])))]
     Loss {
-        /// Such as 1%, of packets drawn one by one; or none
+        /// Loss probability of each packet, such as 1%; or none
         #[arg(value_name = "PERCENT|none", value_parser = parse_loss, conflicts_with = "duration")]
         share: Option<f64>,
-        /// Mean time from the end of one outage to the start of the next
+        /// Outages: mean time from the end of one to the start of the next
         #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "duration")]
         every: Option<u64>,
-        /// Mean duration
+        /// Outages: mean duration
         #[arg(long = "for", id = "duration", value_name = "TIME", value_parser = parse_duration, requires = "every")]
         duration: Option<u64>,
-        /// How the duration is drawn
+        /// Distribution of the duration
         #[arg(long, value_enum, default_value = "exponential")]
         law: Law,
         #[command(flatten)]
         target: Target,
     },
-    /// Change any part of a direction, in a profile's words; what is not named stays
+    /// Change any keys of a profile's [forward] and [return]; the others do not change
     #[command(after_help = PART_EXAMPLES)]
     Part {
-        /// Such as 'duplicate = "0.1 %"', in TOML; "none" takes away what is a table
+        /// Keys with their values in TOML, such as 'duplicate = "0.1 %"'; "none" removes a table
         #[arg(required = true, value_name = "KEY = VALUE")]
         part: Vec<String>,
         #[command(flatten)]

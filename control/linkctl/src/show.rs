@@ -15,7 +15,7 @@ use view::instant;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl show > my-link.toml               save it, edit it, give it a name, and
+  linkctl show > my-link.toml               save it, edit it, rename it, and
   linkctl set profile ./my-link.toml        set it
   linkctl show --provenance                 with the measurements behind a fitted profile
   linkctl -o json show | jq .generation";

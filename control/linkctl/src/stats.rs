@@ -14,16 +14,16 @@ use view::{Snapshot, line, table};
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl stats                             once
-  linkctl stats --mark                      and start high-water marks and lateness anew
-  linkctl stats --watch 200ms               again and again
+  linkctl stats --mark                      then reset high-water marks and lateness
+  linkctl stats --watch 200ms               repeatedly
   linkctl -o json stats --watch | jq -c .emulator_drops";
 
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// Again every INTERVAL (10 ms to 1 h) until interrupted
+    /// Repeat every INTERVAL (10 ms to 1 h) until interrupted
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = parse_duration)]
     pub watch: Option<u64>,
-    /// Begin a run: start high-water marks, lateness and stalls anew after this snapshot
+    /// Begin a run: reset high-water marks, lateness and stalls after this snapshot
     #[arg(long, conflicts_with = "watch")]
     pub mark: bool,
 }

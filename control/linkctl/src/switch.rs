@@ -14,61 +14,61 @@ use view::{Stage, Switch, stages};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl switch show                       is it ready, what it counted, how long frames took
+  linkctl switch show                       state, counters, transit times
   linkctl -o json switch show | jq .forward_excess_ns
   linkctl switch gate close --client 10.0.0.2 --direction forward
   linkctl switch gate open --client 10.0.0.2
-  linkctl switch mirror alice               copies of alice's frames, for tcpdump at that port
-  linkctl show                              where each stage of the link runs, and why there
+  linkctl switch mirror alice               copies of the frames of alice, for tcpdump
+  linkctl show                              place of each stage of the link, with the reason
 
-A switch is declared in the box's file ([switch]); linkd then gives it its program and its
-tables. It tells packets' clients, loses and marks packets where it does so exactly as the
-dataplane would, and measures from outside how long the emulator kept them.
+A switch is declared in the box file ([switch]); linkd loads its program and writes its tables. The
+switch classifies packets, loses and marks them where the result is exactly that of the dataplane, and
+measures from outside how long the emulator held them.
 
-Frames by what it did: received from hosts, returned by the box, and of these delivered to
-hosts, lost, or gated (behind a closed gate). What it lost and gated is in `linkctl stats`
-among the drops, as loss and outage.";
+The frames are counted by fate: received from hosts, returned by the box, and of the latter delivered
+to hosts, lost, or gated (by a closed gate). `linkctl stats` counts lost and gated frames as drops, with
+the reasons loss and outage.";
 
 /// Shown by `--help` of the gates.
 pub const GATE_EXAMPLES: &str = "\
 Examples:
-  linkctl switch gate close                 nobody's frames leave the switch, in either direction
+  linkctl switch gate close                 no frame leaves the switch, in either direction
   linkctl switch gate close --client alice --direction return
-  linkctl switch gate open                  the gate of all; a client's own stays closed
+  linkctl switch gate open                  opens the gate of all; gates of clients stay closed
 
-A closed gate is an outage from now on until it is opened; ARP and neighbour discovery pass. It
-is no part of a profile, and all are open when linkd starts. Frames pass where neither their
-client's gate nor that of all is closed.";
+A closed gate is an outage until it is opened; ARP and neighbour discovery pass. Gates are not part of
+a profile, and all are open when linkd starts. A frame passes if neither the gate of its client nor the
+gate of all is closed.";
 
 /// Shown by `--help` of the copies.
 pub const MIRROR_EXAMPLES: &str = "\
 Examples:
-  linkctl switch mirror alice               each frame of alice that the switch gives to a host
+  linkctl switch mirror alice               frames of alice that the switch sends to hosts
   linkctl switch mirror alice 10.0.0.2 --direction forward --at both
-  linkctl switch mirror --all --at box      all frames of hosts, as they go to the box
+  linkctl switch mirror --all --at box      all frames of hosts, on their way to the box
   linkctl switch mirror --off
-  tcpdump -ni eth6                          at the far end of the port `mirror` of the box's file
+  tcpdump -ni eth6                          at the far end of the port `mirror` of the box file
 
-The switch sends a copy of each of these frames to its port `mirror` ([switch] in the box's file).
-The frames, their fates and all other counts are as without it, so what tcpdump sees there is a
-witness of its own: at the box before the emulator, at the hosts after it. Frames on their way to
-the box have a shim before them, 32 bytes with EtherType 0x88b5. A frame for all hosts of a side is
-copied once. `linkctl switch show` counts the copies, and those that the port did not send.
+The switch sends a copy of each of these frames to its port `mirror` ([switch] in the box file). The
+frames, their fates and all other counters do not change, so the copies are an independent record:
+before the emulator (box) or after it (hosts). Copies of frames on their way to the box begin with a
+shim of 32 bytes with EtherType 0x88b5. A frame for all hosts of a side is copied once. `linkctl switch
+show` counts the copies, and those that the port did not send.
 
-A new order replaces the one before. It follows clients that get another number or box, and ends
-with --off, or with linkd.";
+A new mirror replaces the previous one. It follows clients to another number or box, and ends with
+--off or with linkd.";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show whether it is ready, what it counted, and how long frames were away
+    /// Show the state of the switch, its counters and transit times
     Show,
-    /// Let no frame of a client out, or let them out again
+    /// Close or open the gate of a client: an outage
     #[command(after_help = GATE_EXAMPLES, arg_required_else_help = true)]
     Gate {
         #[command(subcommand)]
         what: Gate,
     },
-    /// Copy the frames of clients to the switch's port for copies
+    /// Copy frames of clients to the mirror port of the switch
     #[command(after_help = MIRROR_EXAMPLES, arg_required_else_help = true)]
     Mirror(Mirror),
 }
@@ -79,10 +79,10 @@ pub struct Whose {
     /// Names or addresses of clients, as in `linkctl clients list`
     #[arg(value_name = "CLIENT", add = ArgValueCompleter::new(complete::client))]
     clients: Vec<String>,
-    /// Of all clients, and frames that belong to none
+    /// Copy the frames of all clients, and frames without a client
     #[arg(long)]
     all: bool,
-    /// Copy no frames
+    /// Stop copying
     #[arg(long, conflicts_with_all = ["direction", "at"])]
     off: bool,
 }
@@ -91,38 +91,38 @@ pub struct Whose {
 pub struct Mirror {
     #[command(flatten)]
     whose: Whose,
-    /// Towards the client, from it, or both
+    /// Direction of the frames: towards the client, from it, or both
     #[arg(short, long, value_enum, default_value = "both")]
     direction: Direction,
-    /// Which frames: those that go to the box, those that go to hosts, or both
+    /// Place: frames on their way to the box, to the hosts, or both
     #[arg(long, value_enum, default_value = "hosts")]
     at: At,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum At {
-    /// As hosts sent them, on their way to the box
+    /// On their way to the box, as hosts sent them
     Box,
-    /// As hosts get them
+    /// On their way to the hosts
     Hosts,
-    /// At both
+    /// Both places
     Both,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Gate {
-    /// Let no frame out: an outage
+    /// Close the gate: no frame passes
     Close(Of),
-    /// Let frames out again
+    /// Open the gate again
     Open(Of),
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct Of {
-    /// A client's name or address, as in `linkctl clients list`; without it, that of all
+    /// Name or address of a client, as in `linkctl clients list`; default: the gate of all
     #[arg(long, value_name = "CLIENT", default_value = "", hide_default_value = true, add = ArgValueCompleter::new(complete::client))]
     client: String,
-    /// Towards the client, from it, or both
+    /// Direction of the frames: towards the client, from it, or both
     #[arg(short, long, value_enum, default_value = "both")]
     direction: Direction,
 }

@@ -7,7 +7,7 @@ use proto::linkemu::v1 as pb;
 /// Selected pipes and precondition.
 #[derive(Clone, Debug, Args)]
 pub struct Target {
-    /// Towards the client, from it, or each of both
+    /// Direction to change: towards the client, from it, or both
     #[arg(short, long, value_enum, default_value = "both")]
     pub direction: Direction,
     #[command(flatten)]
@@ -16,14 +16,14 @@ pub struct Target {
 
 #[derive(Clone, Debug, Args)]
 pub struct Condition {
-    /// Refuse if another generation is in force: someone else changed the link
+    /// Refuse the change if the generation is not N, because another caller changed the link
     #[arg(long, value_name = "N")]
     pub expect_generation: Option<u64>,
-    /// Name this request, so that it is not carried out twice if it is sent again
+    /// Name of this request: a request that is repeated under its name is applied once
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub request_id: String,
-    /// Take it even if there is too little memory or time: then packets may be lost by the
-    /// emulator itself, and `show` and `stats` say so
+    /// Accept a link that does not fit into memory or time: the emulator may then lose packets,
+    /// and `show` and `stats` report "lossy"
     #[arg(long)]
     pub lossy: bool,
 }
@@ -35,7 +35,7 @@ pub enum Direction {
     Forward,
     /// From the client.
     Return,
-    /// Both.
+    /// Both directions.
     Both,
 }
 

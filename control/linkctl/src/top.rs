@@ -41,7 +41,7 @@ const REDRAW: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// A new picture every INTERVAL (10 ms to 1 h)
+    /// Time between updates, 10 ms to 1 h
     #[arg(long, value_name = "INTERVAL", default_value = "500ms", value_parser = parse_interval)]
     pub interval: u64,
 }

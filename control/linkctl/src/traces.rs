@@ -24,22 +24,21 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make a trace of delay and loss out of two captures of the same packets
+    /// Convert two captures of the same packets to a trace of delay and loss
     ///
     /// BEFORE and AFTER are captures in pcap or pcapng at the two ends of one direction, each with
     /// at least 150 bytes of a packet. The clocks must agree; --offset corrects a constant difference.
     /// The result has a row per step: the mean delay and the share of losses of the packets that
-    /// were sent in it. Where nothing was delivered the delay is interpolated linearly.
+    /// were sent in it. Where no packet was delivered, the delay is interpolated linearly.
     #[command(after_help = EXAMPLES)]
     Import(ImportArgs),
     /// Play a trace of any length on the link, once
     ///
-    /// A profile holds 65,536 steps. This plays a longer trace: it gives the link some 30,000
-    /// steps at a time, ahead of their time, so that each step is in force to the nanosecond.
-    /// The columns that the file has are played: rate, delay, loss. At the end, and if it is
-    /// interrupted by Ctrl-C, the link gets back what it had in their place. If somebody else
-    /// changes the link, the play fails and leaves it to them. If linkctl is killed, or cut off
-    /// from linkd, the link repeats the steps that it has.
+    /// A profile holds 65,536 steps. This command plays a longer trace: it sends some 30,000 steps at
+    /// a time in advance, so that each step takes effect exactly on time. It plays the columns of
+    /// the file: rate, delay, loss. At the end, or after Ctrl-C, their former values are restored. If
+    /// another caller changes the link, the command fails and restores nothing. If linkctl is killed
+    /// or loses its connection, the link repeats the steps that it has.
     #[command(after_help = EXAMPLES)]
     Play(play::PlayArgs),
 }
@@ -53,10 +52,10 @@ pub struct ImportArgs {
     /// Length of a step
     #[arg(long, value_name = "TIME", value_parser = parse_step, default_value = "10ms")]
     step: u64,
-    /// By how much the clock of AFTER is ahead; negative if it is behind
+    /// Offset of the clock of AFTER; negative if it is behind
     #[arg(long, value_name = "TIME", value_parser = parse_offset, default_value = "0ms", allow_hyphen_values = true)]
     offset: i64,
-    /// Write the trace to this file; without it, to standard output
+    /// Write the trace to this file; default: standard output
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
 }

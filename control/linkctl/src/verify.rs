@@ -24,11 +24,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub const EXAMPLES: &str = "\
-Compares quantiles, exceedances, losses and their runs, episodes of delay and the
-autocorrelation. Each may differ from the baseline's by a tolerance, which the margin and the
-baseline fix. A figure passes if it is shown to be within, fails if it is shown to be outside, and
-is undecided if chance in the logs allows both. Exit code 0: all figures pass; 4: one fails;
-5: undecided, and the output says how long the logs have to be.
+Compares quantiles, exceedances, losses and their runs, episodes of delay and the autocorrelation.
+Each may differ from the baseline by a tolerance, which follows from the margin and the baseline. A
+figure passes if it is shown to be inside, fails if it is shown to be outside, and is undecided if the
+logs are too short for either. Exit code 0: all figures pass; 4: a figure fails; 5: undecided, with the
+length of logs that would decide.
 
 Examples:
   linkctl verify viasat2 --baseline link.csv          in virtual time: seconds
@@ -37,46 +37,45 @@ Examples:
   linkctl verify --measured live.csv --baseline link.csv --measured-certificate run.json
   linkctl -o json verify mine.toml --baseline link.csv | jq .verdict
 
---live probes through the link as it is set now, at the baseline's interval: linkctl probe
-reflect runs at its far end. --measured compares a log that was measured so before. No log says
-whether an emulator in its path was late: give the certificate of the run (linkctl stats --mark
-before the first probe, linkctl -o json certificate after the last one), which has to pass.";
+--live sends probes through the current link, at the interval of the baseline, to linkctl probe reflect
+at the far end. --measured compares an earlier log. A log does not show whether an emulator in its path
+was late: give the certificate of the run, which has to pass (linkctl stats --mark before the first
+probe, linkctl -o json certificate after the last one).";
 
 /// Most figures that an error names.
 const NAMED: usize = 8;
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("source").required(true).args(["profile", "live", "measured"])))]
 pub struct VerifyArgs {
-    /// Play this profile in virtual time: a built-in one's name, or a file
+    /// Play this profile in virtual time: the name of a built-in one, or a file
     #[arg(value_name = "NAME|FILE", add = ArgValueCompleter::new(complete::built_in_profile))]
     profile: Option<String>,
-    /// What the link should be like
+    /// Log of the measured link, to compare with
     #[arg(long, value_name = "FILE")]
     baseline: PathBuf,
     #[command(flatten)]
     read: BaselineArgs,
-    /// Probe a live link; linkctl probe reflect runs there
+    /// Probe a live link, with linkctl probe reflect at this host
     #[arg(long, value_name = "HOST[:PORT]", requires = "duration")]
     live: Option<Target>,
-    /// For so long
+    /// Duration of the probing
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "live")]
     duration: Option<u64>,
     /// A log that was measured over the link
     #[arg(long, value_name = "FILE")]
     measured: Option<PathBuf>,
-    /// The certificate of the emulator's run in which that log was recorded. A run that fails is
-    /// refused
+    /// Certificate of the emulator for the run of that log; a run that failed is refused
     #[arg(long, value_name = "FILE")]
     measured_certificate: Option<PathBuf>,
-    /// Seed of the play
+    /// Seed of the played link
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How far off the link may be, as a share of each of the baseline's figures: of a quantile's
-    /// distance from the median, and of a floor where a figure is near zero (docs/modelling.md)
+    /// Tolerance, as a share of each figure of the baseline: of the distance of a quantile from
+    /// the median, and of a minimum where a figure is near zero (docs/modelling.md)
     #[arg(long, value_name = "PERCENT", value_parser = parse_probability, default_value = "20%")]
     margin: f64,
-    /// Confidence of the verdict, 80% or more: 95% limits to 5% both the probability that a link
-    /// outside of the margin passes and that a link within it fails
+    /// Confidence of the verdict, 80% or more: at 95%, a link outside of the margin passes with a
+    /// probability of at most 5%, and so does a link inside of it fail
     #[arg(long, value_name = "PERCENT", value_parser = confidence, default_value = "95%")]
     confidence: f64,
     /// Write a page with tables and plots

@@ -13,16 +13,16 @@ use view::instant;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl web                               a login link; open it in a browser
+  linkctl web                               a login URL; open it in a browser
   linkctl web --role viewer                 for a screen on the wall
   linkctl -o json web | jq -r .url
   ssh -L 8480:127.0.0.1:8480 box linkctl web         on a box without a browser
 
-The link is valid once, for two minutes. Anyone with the link has the rights of its role.";
+The URL is valid once, for two minutes. Anyone with the URL has the rights of its role.";
 
 #[derive(Debug, Args)]
 pub struct WebArgs {
-    /// Role of the browser session: at most your own, which is the default
+    /// Role of the browser session, at most your own; default: your own
     #[arg(long, value_name = "ROLE", value_parser = ["viewer", "operator", "admin"])]
     role: Option<String>,
 }

@@ -22,7 +22,7 @@ use tracing_subscriber::EnvFilter;
 #[command(version, after_help = EXAMPLES)]
 #[command(group(ArgGroup::new("network").args(["listen", "web"]).multiple(true)))]
 struct Args {
-    /// Serve linkemu.v1 here; whoever may open the socket may do all
+    /// Unix socket of the API; every user who may open it has all permissions
     #[arg(
         long,
         value_name = "PATH",
@@ -31,15 +31,15 @@ struct Args {
     )]
     socket: PathBuf,
 
-    /// Mode of the socket: who may connect
+    /// Mode of the socket
     #[arg(long, value_name = "OCTAL", default_value = "0660", value_parser = parse_mode)]
     socket_mode: u32,
 
-    /// Give the socket to this group
+    /// Group of the socket
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
 
-    /// Serve over TCP too, such as 0.0.0.0:8443: with TLS, for callers with a certificate
+    /// Serve the API over TCP with TLS too, such as 0.0.0.0:8443, for callers with a certificate
     #[arg(long, value_name = "ADDR:PORT", requires_all = ["tls_cert", "tls_key", "tls_client_ca"])]
     listen: Option<SocketAddr>,
 
@@ -48,8 +48,8 @@ struct Args {
     #[arg(long, value_name = "ADDR:PORT", env = "LINKEMU_WEB")]
     web: Option<SocketAddr>,
 
-    /// Browsers may reach the web page under this name or address too; may be given again. It is
-    /// always reachable under those of loopback, of --web and of the certificate
+    /// Further host name or address of the web page in browsers; may be given again. Those of
+    /// loopback, of --web and of the certificate are always accepted
     #[arg(long, value_name = "HOST", requires = "web")]
     web_host: Vec<String>,
 
@@ -58,15 +58,15 @@ struct Args {
     #[arg(long, requires = "web")]
     web_insecure: bool,
 
-    /// linkd's certificate, and what leads from it to its authority, in PEM
+    /// Certificate of linkd, with the chain to its authority, in PEM
     #[arg(long, value_name = "FILE", requires_all = ["network", "tls_key", "tls_client_ca"])]
     tls_cert: Option<PathBuf>,
 
-    /// The key of it; only its owner and group may be able to read it
+    /// Private key of the certificate; only its owner and group may be able to read it
     #[arg(long, value_name = "FILE", requires = "network")]
     tls_key: Option<PathBuf>,
 
-    /// The authorities that sign the certificates of callers, in PEM
+    /// Authorities that sign the certificates of callers, in PEM
     #[arg(long, value_name = "FILE", requires = "network")]
     tls_client_ca: Option<PathBuf>,
 
@@ -75,11 +75,11 @@ struct Args {
     #[arg(long, value_name = "FILE", requires = "network")]
     tls_client_crl: Vec<PathBuf>,
 
-    /// Append who changed what, and who was refused, to this file as JSON lines
+    /// Append all changes and refusals, with their callers, to this file as JSON lines
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
 
-    /// Find the dataplane here
+    /// Unix socket of the dataplane
     #[arg(
         long,
         value_name = "PATH",
@@ -88,8 +88,8 @@ struct Args {
     )]
     dataplane: PathBuf,
 
-    /// Show this box, and let the linkd-group of its group call the dataplane through --listen: callers
-    /// with the role admin. Changes are made at the group's linkd alone
+    /// Run as a box of a group: linkd-group calls the dataplane through --listen, with the role admin,
+    /// and changes are made at linkd of the group only
     #[arg(long)]
     member: bool,
 
@@ -97,18 +97,18 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     profiles: Vec<PathBuf>,
 
-    /// Keep the last link, the lease and stored profiles in this directory; without it,
-    /// they end with linkd
+    /// Store the last link, the lease and profiles in this directory; default: they are
+    /// lost when linkd ends
     #[arg(long, value_name = "DIR", env = "LINKEMU_STATE")]
     state: Option<PathBuf>,
 
-    /// Serve metrics for Prometheus at http://ADDR:PORT/metrics; without encryption, so
-    /// better on loopback
+    /// Serve metrics for Prometheus at http://ADDR:PORT/metrics, without encryption: use
+    /// loopback
     #[arg(long, value_name = "ADDR:PORT", env = "LINKEMU_METRICS")]
     metrics: Option<SocketAddr>,
 
-    /// Show so many clients each for itself in the metrics, those with the most traffic; the
-    /// rest is summed up as "other"
+    /// Number of clients with metrics of their own, those with the most traffic; all others
+    /// are summed as "other"
     #[arg(
         long,
         value_name = "N",
@@ -118,7 +118,7 @@ struct Args {
     )]
     metrics_clients: u64,
 
-    /// What to log to stderr: error, warn, info, debug, trace, or filters such as linkd=debug
+    /// Log to standard error: error, warn, info, debug, trace, or filters such as linkd=debug
     #[arg(long, value_name = "FILTER", env = "LINKEMU_LOG", default_value = "info")]
     log: String,
 
@@ -129,7 +129,7 @@ struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  Serve at the standard place, with the dataplane at its standard place:
+  Serve at the default socket, with the dataplane at its default socket:
     linkd
 
   Try it as an ordinary user:
@@ -140,10 +140,10 @@ Examples:
   Offer your own profiles beside the built-in ones:
     linkctl profile check profiles/*.toml && linkd --profiles profiles
 
-  Survive power cuts:
+  Restore the link after a power failure:
     linkd --state /var/lib/linkemu
 
-  Let a Prometheus on this machine see what happens to the packets:
+  Serve metrics to a Prometheus on this machine:
     linkd --metrics 127.0.0.1:9742
 
   Serve the web page on this machine, and log in to it:

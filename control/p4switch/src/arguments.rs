@@ -34,7 +34,7 @@ Exit codes: 0 ended by a signal; 1 could not start or the worker failed; 2 usage
 #[derive(Debug, Parser)]
 #[command(version, about, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A port, once for each. NUMBER is that of the program and of P4Runtime, 0 to 510.
+    /// A port; may be given again. NUMBER is that of the program and of P4Runtime, 0 to 510.
     ///
     /// SPEC is as in linkd-dataplane: a DPDK virtual device with its arguments
     /// (net_af_packet,iface=IF; net_af_xdp,iface=IF) or a PCI address.
@@ -56,11 +56,11 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
 
-    /// Certificate of the switch, in PEM: serve with TLS 1.3. SIGHUP reads the three files again.
+    /// Certificate of the switch, in PEM; enables TLS 1.3. SIGHUP reads the three files again.
     #[arg(long, value_name = "FILE", requires_all = ["listen", "tls_key", "tls_client_ca"])]
     pub tls_cert: Option<PathBuf>,
 
-    /// Its key, in PEM. Others than its owner and group must not be able to read it.
+    /// Private key of the certificate, in PEM; only its owner and group may be able to read it.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
 
@@ -78,16 +78,15 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub device: u64,
 
-    /// What the worker does when there is nothing to do: `busy` polls on, `adaptive` sleeps until a
-    /// packet arrives.
+    /// Idle worker: `busy` polls, `adaptive` sleeps until a packet arrives.
     #[arg(long, value_enum, default_value_t = Idle::Busy)]
     pub idle: Idle,
 
-    /// Run the worker on this core; on any that the process may use, if not given.
+    /// Core of the worker; default: any core that the process may use.
     #[arg(long, value_name = "N")]
     pub core: Option<usize>,
 
-    /// What is logged to standard error, in tracing's syntax.
+    /// Log to standard error: error, warn, info, debug, trace, or filters of `tracing`.
     #[arg(long, value_name = "FILTER", env = "LINKEMU_LOG", default_value = "info")]
     pub log: String,
 

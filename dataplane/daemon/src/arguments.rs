@@ -32,27 +32,27 @@ Examples:
     linkd-dataplane --box /etc/linkemu/box.toml
 
 The dataplane starts transparent. Set a link with `linkctl set profile viasat2`.
-SIGTERM and SIGINT end it; the final accounts go to standard output.
+SIGTERM and SIGINT end it; the final statistics go to standard output.
 
-Exit codes: 0 ended by a signal, accounts complete; 1 could not start or a worker
+Exit codes: 0 ended by a signal, statistics complete; 1 could not start or a worker
 failed; 2 usage.";
 
-/// The packets of linkemu: reads from pairs of ports, holds, and sends.
+/// The dataplane of linkemu: receives packets from pairs of ports, holds and sends them.
 #[derive(Debug, Parser)]
 #[command(version, about, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A port, twice: `wan` faces the servers, `client` the clients. For several port pairs,
-    /// `wan.NAME` and `client.NAME` of each: a packet leaves on the pair that it came in by.
+    /// A port: `wan` faces the servers, `client` the clients; both are required. Several port pairs
+    /// are `wan.NAME` and `client.NAME`: a packet leaves on the pair that it came in by.
     ///
     /// SPEC is a DPDK virtual device with its arguments (net_af_packet,iface=IF;
     /// net_tap; net_af_xdp,iface=IF) or a PCI address with a driver that
     /// DPDK can use. For net_af_packet, framecnt=8192, qdisc_bypass=1 and, with several
-    /// workers, qpairs=N are added where they are not given. An interface with the machine's default
-    /// route is refused without `takeover` among the arguments.
+    /// workers, qpairs=N are the defaults. An interface with the machine's default route is
+    /// refused without `takeover` among the arguments.
     #[arg(long = "port", value_name = "NAME=SPEC", required_unless_present = "box_file")]
     pub ports: Vec<NamedPort>,
 
-    /// The description of this box, in TOML; an option that is given goes before it.
+    /// The box file, in TOML; options have precedence over it.
     ///
     /// [ports] wan, client, or wan.NAME, client.NAME: as --port's SPEC, or tables with pci, select
     /// or kernel. [workers]
@@ -70,52 +70,50 @@ pub struct Arguments {
     )]
     pub socket: PathBuf,
 
-    /// Seed of all random processes, until a profile is set with another.
+    /// Seed of all random processes until a profile is set with another one.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Memory for packets, such as "2 GiB"; each worker has its part. It is taken as it is
+    /// Memory for packets, such as "2 GiB", divided among the workers and allocated as it is
     /// used. [default: 3 GiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
 
-    /// Memory for the buffers of frames longer than --copy-break, which are held in the
-    /// buffer that they came in while there are such; taken at the start. [default: 0 B:
-    /// every frame is copied]
+    /// Memory for buffers that hold frames longer than --copy-break without a copy; allocated at
+    /// the start. [default: 0 B: every frame is copied]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub buffers: Option<u64>,
 
-    /// Frames of up to so many bytes are copied in any case. [default: 1024]
+    /// Length up to which frames are always copied. [default: 1024]
     #[arg(long, value_name = "BYTES")]
     pub copy_break: Option<u32>,
 
-    /// The longest frame, without FCS; longer ones are dropped as `oversize`. Buffers are
-    /// as large. [default: what both ports carry]
+    /// Longest frame, without FCS; longer ones are dropped as `oversize`. Buffers have this
+    /// size. [default: the longest frame that both ports carry]
     #[arg(long, value_name = "BYTES",
           value_parser = clap::value_parser!(u32).range(i64::from(MIN_MAX_FRAME)..=i64::from(MAX_FRAME)))]
     pub max_frame: Option<u32>,
 
-    /// Most clients that a worker makes, one per address on the client side; the packets of
-    /// all further ones share the default client and are counted as `unplaced`. [default: 16]
+    /// Maximum number of clients of a worker, one per address on the client side; packets of
+    /// further ones share the default client and are counted as `unplaced`. [default: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_clients: Option<u32>,
 
-    /// A client of an address for which nothing has come for so long expires, and its place is
-    /// free; "0 s": never. [default: 10 min]
+    /// Time without arrivals after which the client of an address expires; "0 s": never.
+    /// [default: 10 min]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub client_idle: Option<u64>,
 
-    /// What a worker does when there is nothing to do: `busy` polls on and leaves
-    /// least late, `adaptive` sleeps until a packet arrives or is nearly due. [default: busy]
+    /// Idle worker: `busy` polls, with the least lateness; `adaptive` sleeps until a packet
+    /// arrives or is nearly due. [default: busy]
     #[arg(long, value_enum)]
     pub idle: Option<Idle>,
 
-    /// How many workers share the clients. [default: one for each core of --core, else 1]
+    /// Number of workers that share the clients. [default: one for each core of --core, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: Option<u16>,
 
-    /// Run the workers on these cores; on the last ones that the process may use, if not
-    /// given.
+    /// Cores of the workers. [default: the last ones that the process may use]
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub core: Vec<usize>,
 
@@ -126,16 +124,16 @@ pub struct Arguments {
           value_parser = clap::value_parser!(i8).range(-20..=19))]
     pub nice: Option<i8>,
 
-    /// Hugepages for DPDK's buffers: `auto` uses them where enough are reserved.
+    /// Hugepages for DPDK's buffers: `auto` uses them if enough are reserved.
     /// [default: auto]
     #[arg(long, value_enum)]
     pub huge: Option<Huge>,
 
-    /// How the final accounts are written.
+    /// Format of the final statistics.
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 
-    /// What is logged to standard error, in tracing's syntax.
+    /// Log to standard error: error, warn, info, debug, trace, or filters of `tracing`.
     #[arg(long, value_name = "FILTER", env = "LINKEMU_LOG", default_value = "info")]
     pub log: String,
 

@@ -17,20 +17,20 @@ use tokio::sync::watch;
 const VERBOSE_INTERVAL: Duration = Duration::from_secs(10);
 
 pub const EXAMPLES: &str = "\
-Answers each probe with a packet of the same length, and nothing else; keeps nothing of
-its clients. Open its UDP port in the firewall. SIGINT and SIGTERM end it.
+Answers each probe with a packet of the same length, and no other packet; it keeps no state of its
+clients. Open its UDP port in the firewall. SIGINT and SIGTERM end it.
 
 Examples:
   linkctl probe reflect                     IPv4 and IPv6, port 8620
   linkctl probe reflect --bind 192.0.2.7:9000 --verbose
-  linkctl -o json probe reflect             what it did, as JSON, at the end";
+  linkctl -o json probe reflect             its counters as JSON, at the end";
 
 #[derive(Debug, Args)]
 pub struct ReflectArgs {
-    /// Listen here; [::] is for IPv4 too
+    /// Address to listen on; [::] includes IPv4
     #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:8620")]
     bind: SocketAddr,
-    /// Say every 10 s what was done
+    /// Print counters every 10 s
     #[arg(short, long)]
     verbose: bool,
 }

@@ -22,56 +22,54 @@ Examples:
   linkctl probe send far.example -w link.csv --poisson --seed 7
   linkctl -o json probe send 192.0.2.7 -w link.csv --count 100 | jq .rtt_ms
 
-How long, how often: an outage shorter than the interval is seen by chance only, and an event
-that comes every three hours is seen eight times in a day. 20 bytes each 200 ms are 2 kbit/s
-with their headers.
+An outage that is shorter than the interval is seen by chance only, and an event every three hours is
+seen eight times in a day. 20 bytes every 200 ms are 2 kbit/s with headers.
 
-The file is CSV after comment lines with how it was made: sequence, sent_utc, sent_s (since
-the start), rtt_ms (empty: lost), there_ms and back_ms (with --synchronised only). It is
-written at least once a second. The first SIGINT or SIGTERM waits for the probes under way,
-the second does not; --resume goes on with the file after either, or after a crash.
+The file is CSV after comment lines with the settings: sequence, sent_utc, sent_s (since the start),
+rtt_ms (empty: lost), there_ms and back_ms (with --synchronised). It is written at least once per
+second. The first SIGINT or SIGTERM waits for the probes in flight, the second does not; --resume
+continues the file after either, or after a crash.
 
-Round trips are by the monotonic clock, from right before the system call that sends to the
-kernel's stamp of the arrival: exact to some microseconds, whatever the wall clock does. A
-probe that is due while this process is held up for more than an interval is not sent, and
-is counted.";
+Round trips are measured by the monotonic clock, from immediately before the system call that sends to
+the kernel's timestamp of the arrival, to within some microseconds. If this process is delayed by more
+than an interval, the probes that were due are not sent, and are counted as skipped.";
 
 #[derive(Debug, Args)]
 pub struct SendArgs {
-    /// Where linkctl probe reflect runs; the port is 8620 if not given
+    /// Host with linkctl probe reflect; default port: 8620
     #[arg(value_name = "HOST[:PORT]")]
     target: Target,
-    /// Write the probes to this file, which must not be there but for --resume
+    /// Write the probes to this file, which must not exist except with --resume
     #[arg(short, long, value_name = "FILE")]
     write: PathBuf,
-    /// Time from probe to probe, 10us to 1h
+    /// Interval of the probes, 10us to 1h
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "200ms")]
     interval: Duration,
-    /// Exponential intervals with that mean, so that nothing periodic hides between probes
+    /// Draw exponential intervals with this mean, to avoid aliasing with periodic effects
     #[arg(long)]
     poisson: bool,
-    /// Give the same exponential intervals again
+    /// Seed of the exponential intervals
     #[arg(long, value_name = "N", requires = "poisson")]
     seed: Option<u64>,
-    /// End when the file has this many probes; without --count and --duration, at SIGINT
+    /// Stop when the file has N probes; without --count and --duration, at SIGINT
     #[arg(long, value_name = "N", conflicts_with = "duration")]
     count: Option<u64>,
-    /// End this long after the file was begun
+    /// Stop this long after the start of the file
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
-    /// Bytes of UDP payload, 20 to 1472
+    /// UDP payload in bytes, 20 to 1472
     #[arg(long, value_name = "BYTES", default_value_t = ::probe::HEADER)]
     size: usize,
-    /// A probe is lost if its reply takes longer, 1ms to 1h
+    /// Count a probe as lost after this time, 1ms to 1h
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     timeout: Duration,
-    /// Go on with the file, if it is there; the other options must be those that it was made with
+    /// Continue the file, if it exists; all other options must be the same as before
     #[arg(long)]
     resume: bool,
-    /// Both hosts' clocks are synchronised (PTP, GNSS): write one-way delays too
+    /// Write one-way delays too: the clocks of both hosts are synchronised (PTP, GNSS)
     #[arg(long)]
     synchronised: bool,
-    /// Send from this address
+    /// Source address
     #[arg(long, value_name = "ADDR")]
     bind: Option<IpAddr>,
 }

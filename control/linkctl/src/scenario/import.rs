@@ -22,36 +22,36 @@ Examples:
   linkctl scenario import --forward leo.csv --repeat --limit-in bytes -w leo.toml
   linkctl scenario run mine.toml
 
-A row of a trace is KEEP,LATENCY,RATE,LOSS,LIMIT in µs, ns, bit/s (-1: not limited),
-shares of 4294967295 and packets; or TheaterQ's extended format; or what a first line
-names. Rows last 1 ms or more, and what does not change is no step. JITTER, DUP_DELAY
-and a QUEUE_ID that changes have no counterpart and are refused, or ignored.";
+A row of a trace is KEEP,LATENCY,RATE,LOSS,LIMIT in µs, ns, bit/s (-1: unlimited), shares of
+4294967295 and packets; or has the extended format of TheaterQ, or the columns of a header line. Rows
+last 1 ms or more. Unchanged values create no step. JITTER, DUP_DELAY and a QUEUE_ID that changes have
+no counterpart: they are refused, or ignored with --ignore.";
 
 #[derive(Clone, Debug, Args)]
 #[command(group(ArgGroup::new("traces").required(true).multiple(true).args(["forward", "back"])))]
 pub struct ImportArgs {
-    /// The trace of the direction towards the client
+    /// Trace of the direction towards the client
     #[arg(long, value_name = "FILE")]
     forward: Option<PathBuf>,
-    /// The trace of the direction from the client
+    /// Trace of the direction from the client
     #[arg(long = "return", id = "back", value_name = "FILE")]
     back: Option<PathBuf>,
-    /// The profile that it begins with, and that has all that the traces do not say
+    /// Profile that the scenario starts with; it has all values that are not in the traces
     #[arg(long, value_name = "NAME", default_value = "transparent")]
     profile: String,
-    /// The scenario's name; without it, that of the file
+    /// Name of the scenario; default: that of the file
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// What LIMIT counts, as TheaterQ's pktqlen and byteqlen
+    /// Unit of LIMIT, as pktqlen and byteqlen of TheaterQ
     #[arg(long, value_enum, default_value = "packets")]
     limit_in: LimitIn,
-    /// Take nothing of this column; again for others
+    /// Ignore this column; may be given again
     #[arg(long, value_name = "COLUMN", value_delimiter = ',', value_parser = Column::named)]
     ignore: Vec<Column>,
-    /// Over again after the last row, without end; without it, the last row stays in force
+    /// Repeat the trace forever; default: the last row stays in force
     #[arg(long)]
     repeat: bool,
-    /// Write the scenario to this file; without it, to standard output
+    /// Write the scenario to this file; default: standard output
     #[arg(short, long, value_name = "FILE")]
     pub write: Option<PathBuf>,
 }

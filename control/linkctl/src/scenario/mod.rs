@@ -26,9 +26,9 @@ use std::path::{Path, PathBuf};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  linkctl scenario list                     what there is
+  linkctl scenario list                     the built-in scenarios
   linkctl scenario show rain-fade > my-fade.toml
-  linkctl scenario check my-fade.toml       exit code 4 if it is wrong; needs no linkd
+  linkctl scenario check my-fade.toml       exit code 4 if it is invalid; needs no linkd
   linkctl scenario run my-fade.toml --dry-run
   linkctl scenario import --forward down.csv -w mine.toml
   linkctl scenario orbit --tle leo.tle --ground 50.7,4.6 -w leo.toml
@@ -37,87 +37,87 @@ Examples:
   linkctl scenario watch
   linkctl scenario stop --restore
 
-A run ends with its last events; --log has all steps. Ctrl-C stops a scenario that is run
-without --detach; a second one leaves it to linkd.
-Exit codes of run and watch: 0 it came to its end, 1 it was stopped or failed. If none runs,
-watch has that of the last one.";
+At its end, run prints the last events; --log writes all steps. Ctrl-C stops the scenario; a second
+Ctrl-C leaves it running in linkd.
+Exit codes of run and watch: 0 completed, 1 stopped or failed. If no scenario
+runs, watch has the exit code of the last one.";
 
 #[derive(Debug, Subcommand)]
 pub enum Scenario {
-    /// All that can be run by name
+    /// List all scenarios that can be run by name
     List,
-    /// One of them, as a file that can be changed and run
+    /// Show a scenario as a file, which can be changed and run
     Show {
-        /// Its name.
+        /// Name of the scenario
         #[arg(add = ArgValueCompleter::new(complete::scenario_name))]
         name: String,
     },
-    /// Check files; needs no linkd
+    /// Check files of scenarios; needs no linkd
     Check {
-        /// Scenarios in TOML.
+        /// Scenarios in TOML
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// A profile that linkd will have, besides the built-in ones; may be given again
+        /// Name of a profile that linkd will have besides the built-in ones; may be given again
         #[arg(long = "profile", value_name = "NAME")]
         profiles: Vec<String>,
     },
-    /// Make one of traces of TheaterQ; needs no linkd
+    /// Convert traces of TheaterQ to a scenario; needs no linkd
     #[command(after_help = import::EXAMPLES)]
     Import(import::ImportArgs),
-    /// Make one of the orbits of satellites; needs no linkd
+    /// Convert orbits of satellites to a scenario; needs no linkd
     #[command(after_help = orbit::EXAMPLES)]
     Orbit(Box<orbit::OrbitArgs>),
-    /// Run one to its end
+    /// Run a scenario to its end
     Run(RunArgs),
-    /// Stop the time of the one that runs
+    /// Pause the running scenario
     Pause,
-    /// Let it go on
+    /// Resume the paused scenario
     Resume,
-    /// End it
+    /// Stop the running scenario
     Stop {
-        /// Put the link back in force that was there before; without it, it stays as it is
+        /// Restore the link from before the scenario; default: the link stays as it is
         #[arg(long)]
         restore: bool,
     },
-    /// Follow the one that runs, to its end
+    /// Show the progress of the running scenario to its end
     Watch {
-        /// Write its steps here from now on, as CSV, or as JSON lines if it ends in .json or
+        /// Write all further steps to this file: CSV, or JSON lines if its name ends in .json or
         /// .jsonl
         #[arg(long, value_name = "FILE")]
         log: Option<PathBuf>,
     },
-    /// What runs, or ran last
+    /// Show the running scenario, or the last one
     Status,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
-    /// A scenario's name, or a file: with a '/' in it, or ending in .toml
+    /// Name of a scenario, or a file (with a '/', or ending in .toml)
     #[arg(value_name = "NAME|FILE", add = ArgValueCompleter::new(complete::scenario))]
     pub scenario: String,
-    /// Seed of all random processes, which start anew with the first change; without it,
-    /// the one in force stays
+    /// Seed of all random processes, which restart with the first change; default: the current
+    /// seed
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Show the first steps, their number and the length, and touch nothing
+    /// Print the first steps, their number and the length, and change nothing
     #[arg(long, conflicts_with_all = ["detach", "log"])]
     pub dry_run: bool,
-    /// Start it and leave it to linkd
+    /// Start it and return
     #[arg(long, conflicts_with = "log")]
     pub detach: bool,
-    /// Write its steps here, as CSV, or as JSON lines if it ends in .json or .jsonl
+    /// Write all steps to this file: CSV, or JSON lines if its name ends in .json or .jsonl
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Go on when somebody else changes the link
+    /// Continue when another caller changes the link
     #[arg(long)]
     pub tolerate_changes: bool,
-    /// Refuse if another generation is in force: someone else changed the link
+    /// Refuse if the generation is not N, because another caller changed the link
     #[arg(long, value_name = "N")]
     pub expect_generation: Option<u64>,
-    /// Take each step even if there is too little memory or time
+    /// Accept steps that do not fit into memory or time
     #[arg(long)]
     pub lossy: bool,
-    /// Name this request: sent again under the same name, it answers the run that it started
+    /// Name of this request: if it is repeated, the answer is the run that it started
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub request_id: String,
 }

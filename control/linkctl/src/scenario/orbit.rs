@@ -34,10 +34,10 @@ Examples:
   linkctl scenario orbit --tle leo.tle --ground 50.7,4.6 --handover-outage 50ms --report leo.html -w leo.toml
   linkctl scenario run leo.toml
 
-The path is ground station, satellite, gateway, at the speed of light; links between satellites
-have no part in it. Without --gateway the gateway is at the ground station. The delay of the
-profile is replaced, everything else kept. Without a satellite, and during the outage of a
-handover, all packets are lost.";
+The path is ground station, satellite, gateway, at the speed of light; links between satellites are
+not modelled. Without --gateway the gateway is at the ground station. The scenario replaces the delay
+of the profile only. Without a usable satellite, and during the outage of a handover, all packets are
+lost.";
 
 const S: u64 = 1_000_000_000;
 const STEP_NS: RangeInclusive<u64> = S / 100..=60 * S;
@@ -51,69 +51,68 @@ pub struct OrbitArgs {
     /// Use only satellites with this text in their name; may be given again
     #[arg(long = "satellite", value_name = "TEXT")]
     satellites: Vec<String>,
-    /// The ground station, in degrees north and east, and metres
+    /// Ground station: degrees north, degrees east, metres
     #[arg(long, value_name = "LAT,LON[,ALT]", allow_hyphen_values = true)]
     ground: Site,
-    /// A gateway, of which the nearest one to the satellite is used; may be given again. Without
-    /// one, the ground station
+    /// Gateway; may be given again: the nearest one to the satellite is used. Default: at the
+    /// ground station
     #[arg(long = "gateway", value_name = "LAT,LON[,ALT]", allow_hyphen_values = true)]
     gateways: Vec<Site>,
-    /// When the scenario begins, such as 2026-01-01T12:00Z; without it, at the latest epoch of the
-    /// element sets
+    /// Simulated start, such as 2026-01-01T12:00Z; default: the latest epoch of the element sets
     #[arg(long, value_name = "UTC", value_parser = utc)]
     start: Option<i64>,
-    /// How long it is
+    /// Length of the scenario
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1h")]
     duration: u64,
     /// Time between two changes of the delay: 10 ms to 1 min
     #[arg(long, value_name = "TIME", value_parser = step, default_value = "1s")]
     step: u64,
-    /// Least elevation of a satellite above the horizon
+    /// Minimum elevation of a satellite above the horizon
     #[arg(long, value_name = "ANGLE", value_parser = angle, default_value = "25deg")]
     elevation: f64,
-    /// The same at the gateways; without it, as at the ground station
+    /// Minimum elevation at the gateways; default: as at the ground station
     #[arg(long, value_name = "ANGLE", value_parser = angle)]
     gateway_elevation: Option<f64>,
-    /// Which one of several visible satellites
+    /// Satellite that is selected if several are usable
     #[arg(long, value_enum, default_value = "highest")]
     select: Select,
-    /// How often a satellite is selected; or "never", but only when one is lost
+    /// Interval of the selection; "never": only when the satellite is lost
     #[arg(long, value_name = "TIME|never", value_parser = Every::parse, default_value = "15s")]
     reconfigure: Every,
-    /// When the first selection takes place, after 00:00 UTC
+    /// Time of the first selection after 00:00 UTC
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "12s")]
     reconfigure_phase: u64,
-    /// All packets are lost for so long at each handover
+    /// Outage at each handover, in which all packets are lost
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0ms")]
     handover_outage: u64,
-    /// Added to the delay of each direction
+    /// Delay that is added in each direction
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0ms")]
     processing: u64,
-    /// How far a ramp may be from the geometry: more makes a smaller file
+    /// Maximum error of the delay: a larger one makes a smaller file
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5us")]
     tolerance: u64,
-    /// Use no element set whose epoch is further from the scenario
+    /// Ignore element sets with an epoch further from the scenario
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30d")]
     max_age: u64,
-    /// The profile that has everything but the delay: a built-in one's name, or a file
+    /// Profile with everything but the delay: the name of a built-in one, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "transparent")]
     profile: String,
-    /// The scenario's name; without it, that of the file
+    /// Name of the scenario; default: that of the file
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Write plots of the delay and the elevation to this file, as HTML
+    /// Write an HTML page with plots of the delay and the elevation
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write the scenario to this file; without it, to standard output
+    /// Write the scenario to this file; default: standard output
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Select {
-    /// With the highest elevation
+    /// The one with the highest elevation
     Highest,
-    /// Visible for the longest time from then on
+    /// The one that stays usable for the longest time
     Longest,
 }
 
