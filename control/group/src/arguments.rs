@@ -52,6 +52,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_command_of_the_documentation_parses() {
+        for pages::Command { place, words } in pages::commands("linkd-group") {
+            if let Err(error) = Arguments::try_parse_from(&words) {
+                panic!("{place}: {}: {error}", words.join(" "));
+            }
+        }
+    }
+
+    #[test]
     fn the_page_names_every_option_and_needs_none_to_be_written() {
         use clap::CommandFactory;
         let tree = Arguments::command();

@@ -255,6 +255,17 @@ mod tests {
     const B1: &str = "[[box]]\nname = \"b1\"\ndataplane = \"unix:/run/linkemu/dataplane.sock\"\n";
 
     #[test]
+    fn group_files_of_the_documentation_are_valid() {
+        let files = pages::files("group");
+        assert!(!files.is_empty());
+        for pages::File { place, text } in files {
+            if let Err(error) = parse(&text) {
+                panic!("{place}: {error}");
+            }
+        }
+    }
+
+    #[test]
     fn file_names_boxes_and_owners() {
         let text = format!(
             "{B1}[[box]]\nname = \"b2\"\ndataplane = \"https://[fd00::2]:8443\"\nca = \"ca.pem\"\n\

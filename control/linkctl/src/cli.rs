@@ -251,6 +251,17 @@ mod tests {
     }
 
     #[test]
+    fn every_command_of_the_documentation_parses() {
+        let commands = pages::commands("linkctl");
+        assert!(commands.len() > 50, "only {} commands", commands.len());
+        for pages::Command { place, words } in commands {
+            if let Err(error) = Cli::from_args(words.iter().map(OsString::from)) {
+                panic!("{place}: {}: {error}", words.join(" "));
+            }
+        }
+    }
+
+    #[test]
     fn usage_errors_name_the_value() {
         for (line, expected) in [
             ("set rate 72", "such as \"72 Mbit/s\""),

@@ -16,6 +16,7 @@ mod fit_hostile;
 mod fit_size;
 mod lab;
 mod orbit;
+mod pages;
 mod probe;
 mod scenario;
 mod security;

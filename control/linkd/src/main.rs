@@ -305,6 +305,18 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::panic, reason = "a test")]
+    fn every_command_of_the_documentation_parses() {
+        let commands = pages::commands("linkd");
+        assert!(commands.len() > 2);
+        for pages::Command { place, words } in commands {
+            if let Err(error) = Args::try_parse_from(&words) {
+                panic!("{place}: {}: {error}", words.join(" "));
+            }
+        }
+    }
+
+    #[test]
     #[allow(clippy::unwrap_used, reason = "a test")]
     fn the_page_names_every_option_and_needs_none_to_be_written() {
         let tree = Args::command();

@@ -216,6 +216,17 @@ mod tests {
     }
 
     #[test]
+    fn every_command_of_the_documentation_parses() {
+        let commands = pages::commands("linkd-p4switch");
+        assert!(commands.len() > 1);
+        for pages::Command { place, words } in commands {
+            if let Err(error) = Arguments::try_parse_from(&words) {
+                panic!("{place}: {}: {error}", words.join(" "));
+            }
+        }
+    }
+
+    #[test]
     fn the_command_line_is_consistent() {
         <Arguments as clap::CommandFactory>::command().debug_assert();
     }

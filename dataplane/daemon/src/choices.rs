@@ -236,6 +236,17 @@ mod tests {
     }
 
     #[test]
+    fn every_command_of_the_documentation_parses() {
+        let commands = pages::commands("linkd-dataplane");
+        assert!(commands.len() > 2);
+        for pages::Command { place, words } in commands {
+            if let Err(error) = Arguments::try_parse_from(&words) {
+                panic!("{place}: {}: {error}", words.join(" "));
+            }
+        }
+    }
+
+    #[test]
     fn isolated_core_is_used_if_named() {
         assert_eq!(with_ports(&["--core", "6"], "").unwrap().cores, [6]);
         assert_eq!(with_ports(&[], "[workers]\ncores = [3, 6]").unwrap().cores, [3, 6]);

@@ -103,6 +103,7 @@ const TESTS: &[Test] = tests! {
     Once RealTime Programs certificate::run_with_stalled_worker_fails,
     Once RealTime Programs certificate::run_with_client_without_slot_fails,
     Once RealTime Programs metrics::scrape_matches_linkctl_and_resets_nothing,
+    Once RealTime Programs pages::commands_run_as_documented,
     Once RealTime Programs tutorial::commands_run_as_documented,
     Once Patient Programs tutorial::failed_start_is_rolled_back,
     Once RealTime Programs run::ordinary_user_pings_through_satellite_link,

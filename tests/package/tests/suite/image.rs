@@ -32,14 +32,11 @@ fn make(out: &Directory) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The commands of the section, block by block.
-fn documented(section: &str) -> anyhow::Result<Vec<String>> {
-    let text = fs::read_to_string(repository().join("docs/containers.md"))?;
-    let heading = format!("\n## {section}\n");
-    let (_, rest) = text.split_once(&heading).with_context(|| format!("no section {section}"))?;
-    let section = rest.split("\n## ").next().unwrap_or_default();
-    let blocks = section.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
-    Ok(blocks.map(str::to_owned).collect())
+/// The commands of the page, block by block.
+fn documented() -> Vec<String> {
+    let blocks = pages::blocks().into_iter();
+    let ours = blocks.filter(|block| block.kind() == Ok(pages::Kind::Test("image".into())));
+    ours.map(|block| block.text).collect()
 }
 
 /// Runs commands in `out`; with `-e` among the options the first failure ends them.
@@ -52,7 +49,7 @@ fn shell(options: &str, commands: &str, out: &Directory) -> anyhow::Result<Outco
 pub fn documented_commands_give_a_link() -> anyhow::Result<()> {
     let image = Directory::new()?;
     make(&image)?;
-    let blocks = documented("Without a container engine")?;
+    let blocks = documented();
     let [start, end] = blocks.as_slice() else { bail!("{} blocks of commands", blocks.len()) };
     let started = shell("-euc", start, &image).and_then(|outcome| Ok(outcome.success()?));
     let ended = shell("-euc", end, &image).and_then(|outcome| Ok(outcome.success()?));

@@ -21,6 +21,7 @@ pub mod model;
 pub mod mtu;
 pub mod multipath;
 pub mod overload;
+pub mod pages;
 pub mod pairs;
 pub mod ports;
 pub mod refusal;

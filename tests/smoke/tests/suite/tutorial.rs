@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use pages::Kind;
 use smoke::binaries::Binaries;
 use smoke::cpus::Cpus;
 use smoke::directory::Directory;
@@ -18,19 +19,26 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const LIMIT: Duration = Duration::from_secs(240);
 /// Separates the outputs of two blocks.
 const MARK: &str = "== block";
-const START: &str = "hw-configs/veth-dev/box.sh start";
+/// Its page has a bed of its own.
+pub const TUTORIAL: &str = "docs/tutorial.md";
+/// The script that starts and stops the bed, relative to the directory of [`in_namespaces`].
+pub const BED: &str = "hw-configs/veth-dev/box.sh";
 
-/// The code blocks tagged `sh`, in order.
-fn blocks(page: &str) -> Vec<String> {
-    page.split("```sh\n")
-        .skip(1)
-        .filter_map(|rest| rest.split("```").next())
-        .map(str::to_owned)
+/// The blocks of commands that run, in order.
+fn blocks() -> Vec<String> {
+    pages::blocks()
+        .into_iter()
+        .filter(|block| block.page == TUTORIAL && block.kind() == Ok(Kind::Run { exit: 0 }))
+        .map(|block| block.text)
         .collect()
 }
 
-/// Runs a script in new namespaces, in a directory that has `hw-configs`.
-fn in_namespaces(script: &str, programs: Option<PathBuf>) -> anyhow::Result<Outcome> {
+/// Runs a script by `sh` with `options` in new namespaces, in a directory that has `hw-configs`.
+pub fn in_namespaces(
+    options: &str,
+    script: &str,
+    programs: Option<PathBuf>,
+) -> anyhow::Result<Outcome> {
     let directory = Directory::new()?;
     symlink(fs::canonicalize(ROOT)?.join("hw-configs"), directory.path("hw-configs"))?;
     let found = Binaries::find().map_err(|lack| anyhow::anyhow!("{lack}"))?;
@@ -42,7 +50,7 @@ fn in_namespaces(script: &str, programs: Option<PathBuf>) -> anyhow::Result<Outc
     let path = std::env::var("PATH")?;
     let mut command = words(&["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]);
     command
-        .args(["--mount-proc", "sh", "-euc", &format!("{setup}; {script}")])
+        .args(["--mount-proc", "sh", options, &format!("{setup} || exit; {script}")])
         .current_dir(directory.root())
         .env("PATH", format!("{}:{path}", programs.display()))
         .env_remove("LINKEMU_BIN")
@@ -57,12 +65,11 @@ fn round_trips(output: &str) -> Vec<f64> {
 }
 
 pub fn commands_run_as_documented(_: &Cpus) -> anyhow::Result<()> {
-    let page = fs::read_to_string(format!("{ROOT}/docs/tutorial.md"))?;
-    let blocks = blocks(&page);
+    let blocks = blocks();
     ensure!(blocks.len() > 10, "only {} blocks are run", blocks.len());
     let script: String = blocks.iter().map(|block| format!("echo '{MARK}'\n{block}")).collect();
     let after = format!("echo '{MARK}'; ls /run/netns; ps -e -o comm=");
-    let outcome = in_namespaces(&format!("exec 2>&1\n{script}{after}"), None)?;
+    let outcome = in_namespaces("-euc", &format!("exec 2>&1\n{script}{after}"), None)?;
     let output = &outcome.stdout;
     ensure!(outcome.status.success(), "{}:\n{output}{}", outcome.status, outcome.stderr);
     let parts: Vec<&str> = output.split(MARK).skip(1).collect();
@@ -95,9 +102,8 @@ pub fn failed_start_is_rolled_back(_: &Cpus) -> anyhow::Result<()> {
     symlink(fs::canonicalize(found.linkd)?, programs.path("linkd"))?;
     symlink(fs::canonicalize(found.linkctl)?, programs.path("linkctl"))?;
     symlink("/bin/false", programs.path("linkd-dataplane"))?;
-    let script =
-        format!("! {START}; ls /run /run/netns /sys/class/net; hw-configs/veth-dev/box.sh stop");
-    let outcome = in_namespaces(&script, Some(programs.root().to_owned()))?;
+    let script = format!("! {BED} start; ls /run /run/netns /sys/class/net; {BED} stop");
+    let outcome = in_namespaces("-euc", &script, Some(programs.root().to_owned()))?;
     let (output, errors) = (&outcome.stdout, &outcome.stderr);
     ensure!(outcome.status.success(), "{output}{errors}");
     ensure!(errors.contains("linkd-dataplane has not started"), "{errors}");
