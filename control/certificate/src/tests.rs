@@ -345,9 +345,12 @@ fn late_run_names_who_had_the_processor() {
         ..Default::default()
     };
     let said = remedies(Some(waited.clone()));
-    for word in
-        ["for 250.0 ms of 5.0 s", "load average 2.3, 2 processors", "(--nice; it had 0)", "reserved cores"]
-    {
+    for word in [
+        "for 250.0 ms of 5.0 s",
+        "load average 2.3, 2 processors",
+        "(--nice; it had 0)",
+        "reserved cores",
+    ] {
         assert!(said.contains(word), "{word:?} is not in {said}");
     }
     assert!(!remedies(Some(pb::HostSpan { nice: -19, ..waited })).contains("--nice"));

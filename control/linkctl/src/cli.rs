@@ -240,7 +240,7 @@ mod tests {
             // Text is not indented.
             let Some(indented) = line.strip_prefix("  ") else { continue };
             let Some(command) = indented.trim_start().strip_prefix("linkctl ") else { continue };
-            let end = [" | ", " > ", "    "].iter().filter_map(|mark| command.find(mark)).min();
+            let end = [" | ", " > ", "   "].iter().filter_map(|mark| command.find(mark)).min();
             let command = &command[..end.unwrap_or(command.len())];
             if let Err(error) = parse(command) {
                 panic!("{command}: {error}");

@@ -63,6 +63,6 @@ mod tests {
         assert!(rate.contains("Change the rate") && rate.contains("unlimited"), "{rate}");
         let first = String::from_utf8_lossy(&find("linkctl.1").text).into_owned();
         // The exit codes of the help.
-        assert!(first.contains("a check did not hold"), "{first}");
+        assert!(first.contains("a check failed"), "{first}");
     }
 }

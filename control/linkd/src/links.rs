@@ -378,7 +378,8 @@ impl Links {
         };
         let answer = control.dataplane().set_link_rules(request).await?;
         control.saver().update(|state| state.rules = rules);
-        let message = format!("{}, generation {}", counted(count, "rule", "rules"), answer.generation);
+        let message =
+            format!("{}, generation {}", counted(count, "rule", "rules"), answer.generation);
         control.tell(pb::EventKind::LinkRulesChanged, &caller.name, "", message);
         tell_moves(&all, caller, name, &moves);
         Ok(answer)

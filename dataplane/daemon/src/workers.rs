@@ -189,10 +189,6 @@ fn prepare(eal: &Eal, core: usize, idle: Idle) -> io::Result<dpdk::ThreadGuard> 
         if let Err(error) = dpdk::minimise_timer_slack() {
             tracing::warn!(%error, "sleeps may be 50 µs too long");
         }
-        // It sleeps when there is nothing to do: others lose no more time than packets take.
-        if let Err(error) = dpdk::raise_priority() {
-            tracing::info!(%error, "the worker has the priority of other programs");
-        }
     }
     eal.register_thread().map_err(io::Error::other)
 }

@@ -55,4 +55,4 @@ pub use queue::{RX_BURST, RxQueue, TxQueue, pause};
 pub use spec::{NamedPort, PortSpec, ensure_distinct};
 pub use started::StartedPort;
 pub use thread::{ThreadGuard, numa_node, thread_time, with_memory_on};
-pub use waiter::{Waiter, minimise_timer_slack, raise_priority};
+pub use waiter::{Waiter, minimise_timer_slack};

@@ -127,21 +127,6 @@ pub fn minimise_timer_slack() -> io::Result<()> {
     nix::sys::prctl::set_timerslack(1).map_err(io::Error::from)
 }
 
-/// Niceness of a worker that sleeps.
-const NICE: i32 = -19;
-
-/// Gives the calling thread a priority before that of all ordinary programs.
-///
-/// # Errors
-/// The system error if the process may not do that (CAP_SYS_NICE, RLIMIT_NICE).
-pub fn raise_priority() -> io::Result<()> {
-    // SAFETY: no pointers; zero is the calling thread.
-    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,26 +134,6 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
     use std::time::Instant;
-
-    #[test]
-    fn priority_is_raised_for_the_calling_thread_alone() {
-        let nice = || -> i64 {
-            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-            // The name in brackets can contain spaces; the niceness is the 17th figure after it.
-            let fields = stat.rsplit_once(')').unwrap().1;
-            fields.split_whitespace().nth(16).unwrap().parse().unwrap()
-        };
-        let before = nice();
-        let raised = std::thread::spawn(move || (raise_priority(), nice())).join().unwrap();
-        match raised {
-            (Ok(()), nice) => assert_eq!(nice, NICE.into()),
-            (Err(error), nice) => {
-                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-                assert_eq!(nice, before);
-            }
-        }
-        assert_eq!(nice(), before);
-    }
 
     #[test]
     fn queue_without_wakeup_bounds_the_sleep() {

@@ -11,8 +11,8 @@ mod table;
 
 pub use pipe::{Count, Dropped, Histogram, Pipe};
 pub use snapshot::{
-    Client, Conservation, EXPIRED, HostSpan, Lateness, Link, Memory, Port, PortLoss, Snapshot, Span,
-    SwitchSpan, Tolerance, Worker,
+    Client, Conservation, EXPIRED, HostSpan, Lateness, Link, Memory, Port, PortLoss, Snapshot,
+    Span, SwitchSpan, Tolerance, Worker,
 };
 pub use switch::{Gate, Stage, Switch, SwitchCount, SwitchPort, Times, stages};
 pub use table::{line, size, table, time};

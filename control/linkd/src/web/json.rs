@@ -69,14 +69,18 @@ impl Calls {
         let account = account(&self.gate, &request);
         let (mut head, mut body) = request.into_parts();
         let received = self.gate.intake().read(&caller, &mut body, BYTES).await;
-        let code = received.as_ref().err().map(Status::code);
-        if matches!(code, Some(Code::OutOfRange | Code::ResourceExhausted)) {
-            discard(&mut body).await;
-        }
-        let message = match received {
-            Ok(received) => self.parse(&caller, &path, method.input(), received).await,
-            Err(status) => Err(status),
+        let received = match received {
+            Ok(received) => received,
+            Err(status) => {
+                let code = status.code();
+                let refusal = refused(status);
+                if matches!(code, Code::OutOfRange | Code::ResourceExhausted) {
+                    discard(&mut body).await;
+                }
+                return refusal;
+            }
         };
+        let message = self.parse(&caller, &path, method.input(), received).await;
         let Parsed { framed, direction } = match message {
             Ok(parsed) => parsed,
             Err(status) => return refused(status),

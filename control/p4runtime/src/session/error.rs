@@ -107,9 +107,15 @@ impl Error {
     }
 }
 
-/// True if the connection broke during a call, for which tonic makes up a status.
+/// True if the connection broke during a call, for which tonic makes up a status, or if what came was not
+/// HTTP/2, such as an alert of TLS.
 pub(super) fn is_broken(error: &Error) -> bool {
-    matches!(error, Error::Refused { code: Code::Unknown, message } if message == "transport error")
+    let Error::Refused { code, message } = error else { return false };
+    match code {
+        Code::Unknown => message == "transport error",
+        Code::Internal => message.starts_with("h2 protocol error"),
+        _ => false,
+    }
 }
 
 impl From<Status> for Error {

@@ -114,7 +114,10 @@ fn many_clock_steps_are_an_error() {
     says(&refused_with(&csv(rows), &options()), &["19 jumps in 100 probes", "line 7"]);
     let mut rows = regular(100, 1e12);
     rows[50].1 = 9e9;
-    says(&refused_with("n,t,rtt\n0,1e30,5\n1,2,5\n", &options()), &["line 2", "\"1e30\" is neither a number"]);
+    says(
+        &refused_with("n,t,rtt\n0,1e30,5\n1,2,5\n", &options()),
+        &["line 2", "\"1e30\" is neither a number"],
+    );
 }
 
 #[test]
