@@ -75,8 +75,12 @@ impl Control {
     async fn unnamed(&self, profile: pb::Profile) -> Result<pb::Profile, Status> {
         let name = &profile.name;
         self.read(name).await;
-        match self.catalog().get(name) {
-            Some(known) if *known.as_proto() != profile => {
+        match self.catalog().get(name).map(Profile::as_proto) {
+            // `linkctl show` omits the provenance, which does not affect the link.
+            Some(known) if pb::Profile { provenance: None, ..known.clone() } == profile => {
+                Ok(known.clone())
+            }
+            Some(known) if *known != profile => {
                 let mut found = Violations::default();
                 found.push(
                     "name",
