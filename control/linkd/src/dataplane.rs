@@ -268,7 +268,7 @@ impl Dataplane {
     /// A snapshot, and the counters of the switch from just before it, if they are of this dataplane.
     async fn taken_stats(&self, mark: bool) -> Result<(pb::Stats, Option<Taken>), Status> {
         // First, so that it never shows more lost than the dataplane shows sent.
-        let taken = self.switches.read().await;
+        let taken = self.switches.read(mark).await;
         let mut stats = self.own_stats(mark).await?;
         // Both of one dataplane: it is the same one after it as the switch counted for before.
         if let Some(taken) = taken

@@ -119,7 +119,7 @@ pub(crate) async fn watch_clients(control: &Control) {
         tokio::time::sleep(LOOK).await;
         if turn % READ_EVERY == 0 {
             // Counts of the switch since the last read are lost with it.
-            drop(control.dataplane().switches().read().await);
+            drop(control.dataplane().switches().read(false).await);
         }
         // `watch_dataplane` reports its errors.
         let _ = control.dataplane().meet_clients().await;
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(told(seen(1, 1, &["lost"])), ["wan: lost"]);
         assert!(told(seen(1, 1, &["lost"])).is_empty());
         assert_eq!(told(seen(1, 3, &["lost", "back", "lower"])), ["wan: back", "wan: lower"]);
-        let lost = "wan: 2 changes whose descriptions are lost";
+        let lost = "wan: 2 changes, their descriptions are lost";
         assert_eq!(told(seen(1, 6, &["higher"])), [lost, "wan: higher"]);
         // Another dataplane counts from the beginning.
         assert_eq!(told(seen(2, 1, &["lower"])), ["wan: lower"]);

@@ -333,11 +333,12 @@ impl Switches {
         refused.map_or(Ok(()), |error| Err(status_of(&error)))
     }
 
-    /// Reads the switch's counters. To be done before the dataplane is asked for its own.
-    pub async fn read(&self) -> Option<Taken> {
+    /// Reads the switch's counters. To be done before the dataplane is asked for its own. A run that begins
+    /// needs those of `now`: losses that older ones lack would be of the run.
+    pub async fn read(&self, now: bool) -> Option<Taken> {
         let Place { instance, current } = self.place();
         let current = current?;
-        let counts = current.counts().await;
+        let counts = current.counts(now).await;
         // Counters of another instance say nothing about this one.
         let counts = if instance == Some(counts.instance) { counts } else { Arc::default() };
         Some(Taken { current, counts })
@@ -351,7 +352,7 @@ impl Switches {
     /// State and counters of the switch; none without a switch.
     pub async fn look(&self) -> Option<Look> {
         let current = self.current()?;
-        let counts = current.counts().await;
+        let counts = current.counts(false).await;
         let standing = current.session.as_ref().map(Switch::status).map_err(Clone::clone);
         let mirror = locked(&current.mirror).asked.clone();
         let wires = locked(&current.account).witness.wires();
@@ -407,13 +408,14 @@ impl Current {
         since.is_some_and(|since| locked(&self.account).witness.must_begin(since))
     }
 
-    /// As they are, or were when it last answered.
-    async fn counts(&self) -> Arc<Counts> {
+    /// At most 100 ms old, or read `now`; those of its last answer if it does not answer.
+    async fn counts(&self, now: bool) -> Arc<Counts> {
         let Ok(session) = &self.session else { return Arc::default() };
         if !self.stages().ready {
             return locked(&self.account).counts.clone();
         }
-        match tokio::time::timeout(READ_DEADLINE, session.counts()).await {
+        let read = async { if now { session.counts_now().await } else { session.counts().await } };
+        match tokio::time::timeout(READ_DEADLINE, read).await {
             Ok(counts) => {
                 let counts = Arc::new(counts);
                 locked(&self.account).counts = counts.clone();
@@ -484,7 +486,7 @@ impl Taken {
             is_ready && tokio::time::timeout(READ_DEADLINE, session.check()).await == Ok(true)
         };
         let ((), checked) = tokio::join!(tokio::time::sleep(SETTLE), check);
-        let after = current.counts().await;
+        let after = current.counts(false).await;
         let soon = soon.unwrap_or_else(|| after.clone());
         let is_known = self.counts.ready && soon.ready && after.ready && checked;
         let since = current.ready_since().filter(|_| is_known);
