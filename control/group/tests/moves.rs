@@ -152,7 +152,7 @@ async fn next_group_finishes_the_moves_of_one_that_was_killed() {
     assert!(refused.message().contains("is being moved"), "{refused}");
     lab.fakes[2].state().looks.insert(CLIENT.into(), pipe(0, now_ns + 400_000_000));
     let (_, moved) = lab.event(0, pb::EventKind::ClientsMoved).await;
-    assert!(moved.message.starts_with("1 clients moved from b3 to b2"), "{}", moved.message);
+    assert!(moved.message.starts_with("1 client moved from b3 to b2"), "{}", moved.message);
     let holds = lab.holds(1);
     let [_, (_, last)] = &*holds else { panic!("{holds:?}") };
     assert_eq!((&*last.client, last.hold_ns), (CLIENT, None));

@@ -32,6 +32,8 @@ def check_or_void(ran: subprocess.CompletedProcess[str], cases: dict[str, ET.Ele
     assert not failed, ran.stdout + ran.stderr
     for name, case in cases.items():
         error = case.find("error")
-        if error is not None and "the emulator may have been the bottleneck" in str(error.get("message")):
+        if error is not None and "the emulator may have been the bottleneck" in str(
+            error.get("message")
+        ):
             raise Void(f"{name}: {error.get('message')}")
     raise AssertionError(ran.stdout + ran.stderr)
