@@ -163,6 +163,10 @@ impl SoftSwitch {
                     stderr: switch.said(),
                 });
             }
+            // linkd-p4switch takes its socket before its ports.
+            if switch.name == SWX && !switch.process.stderr().contains("ready at=") {
+                return Ok(None);
+            }
             let place = place.clone();
             namespace.enter(move || Ok(place.answers().then_some(())))
         })?;
