@@ -10,7 +10,8 @@
 use std::fs;
 use std::io;
 
-use rustix::process::{getpid, getpriority_process, getsid, setpriority_process};
+use nix::unistd::{getpid, getsid};
+use rustix::process::{getpriority_process, setpriority_process};
 
 /// A worker that polls on a shared core leaves a tenth of it to other programs.
 const DEFAULT: i8 = -10;
@@ -38,6 +39,7 @@ pub fn choose(given: Option<i8>) -> i8 {
 #[must_use]
 pub fn set(nice: i8) -> Priority {
     let is_grouped = fs::read_to_string(ENABLED).is_ok_and(|text| text.trim() == "1");
+    // The session is 0 if it was made outside of the process namespace, as in a container.
     let leads = getsid(None).is_ok_and(|session| session == getpid());
     let mut result = setpriority_process(None, nice.into()).map_err(io::Error::from);
     if is_grouped && leads {

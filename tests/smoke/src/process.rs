@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -59,8 +59,8 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .env("LC_ALL", "C")
-            .env("NO_COLOR", "1");
-        endpoint::session::lead(&mut command);
+            .env("NO_COLOR", "1")
+            .process_group(0);
         let mut child = estate::add_process(|| {
             let child = command.spawn().trying(|| format!("start `{line}`"))?;
             let pid = child.id();
