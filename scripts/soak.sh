@@ -55,7 +55,7 @@ fuzz-estimate          40  libFuzzer: fits of drawn logs
 fuzz-traffic           40  libFuzzer: flows of fit --traffic: iperf3, pcap, figures
 fuzz-api               40  libFuzzer: calls of all methods with drawn messages
 fuzz-json              40  libFuzzer: bodies of JSON and gRPC-Web
-fuzz-state             40  libFuzzer: linkd's state on disk
+fuzz-state             40  libFuzzer: the state of linkd on disk
 fuzz-p4runtime         40  libFuzzer: P4Runtime messages
 fuzz-shim              40  libFuzzer: frames with a shim
 mutants-shaper         60  mutants of the shaper of emu

@@ -148,10 +148,12 @@ def test_links_have_leases_and_statistics_of_their_own(bed: Bed, box: linkemu.Bo
     try:
         assert (added.name, added.memory_bytes, added.clients) == ("links/lab1", 32 << 20, 4)
         with box.on("lab1") as lab, lab.lease("job-b") as lease:
+            lease.assign(prefixes=["10.77.0.10/32"])
             with box.lease("job-a", return_to="transparent") as other:
                 other.set_profile("transparent")
                 lease.set_profile("transparent", seed=9)
-                lease.assign(prefixes=["10.77.0.10/32"])
+                with pytest.raises(linkemu.Refused, match="leased to job-a"):
+                    lease.assign(prefixes=["10.77.0.0/24"])
                 bed.ping()
                 assert lab.link().seed == 9
                 assert "10.77.0.10" in {c.client for c in lab.stats().clients}

@@ -61,8 +61,8 @@ def test_environment_of_linkctl_is_sufficient(box: linkemu.Box, pytester: pytest
 
 
 def test_session_with_link_of_its_own_leaves_main_alone(box: linkemu.Box, inner: Inner) -> None:
-    with box.lease("another job"):
-        result = inner.run(
+    def run() -> pytest.RunResult:
+        return inner.run(
             """
 def test_one(linkemu_link, linkemu_box):
     assert linkemu_box.link_name.startswith("pytest-")
@@ -74,7 +74,15 @@ def test_one(linkemu_link, linkemu_box):
             "--linkemu-memory=32MiB",
             "--linkemu-wait=1 s",
         )
-    result.assert_outcomes(passed=1)
+
+    generation = box.link().generation
+    run().assert_outcomes(passed=1)
+    assert box.link().generation == generation
+    # Its memory and packets would be those of the other job.
+    with box.lease("another job"):
+        refused = run()
+    refused.assert_outcomes(errors=1)
+    refused.stdout.fnmatch_lines(["*the link is leased to another job*"])
     assert [link.name for link in box.links()] == ["links/main"]
 
 
