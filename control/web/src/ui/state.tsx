@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The certificate and the scenario of a link in a line each, read again every two seconds: a stream would
-//! take one of the six connections that a browser has to a server.
+//! The certificate and the scenario of a link in a line each.
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { about, api } from "../api/client";
+import { useState } from "preact/hooks";
+import { api } from "../api/client";
 import type { Certificate } from "../gen/linkemu/v1/certificate_pb";
 import type { ScenarioState } from "../gen/linkemu/v1/scenario_pb";
 import { phaseText, runText } from "../model/run";
+import { usePolling } from "./polling";
 import { href } from "./route";
-
-const EVERY_MS = 2_000;
 
 interface Seen {
   /** Absent: linkd could not judge the run. */
@@ -20,27 +18,13 @@ interface Seen {
 
 export function State({ name }: { name: string }): JSX.Element {
   const [seen, setSeen] = useState<Seen>();
-  useEffect(() => {
-    const stop = new AbortController();
-    const options = about(name, { signal: stop.signal });
-    let timer = 0;
-    const read = async (): Promise<void> => {
-      if (!document.hidden) {
-        const [certificate, scenario] = await Promise.all([
-          api.certificates.getCertificate({}, options).catch(() => undefined),
-          api.scenarios.getScenarioState({}, options).catch(() => undefined),
-        ]);
-        if (stop.signal.aborted) return;
-        setSeen({ certificate, scenario });
-      }
-      timer = window.setTimeout(() => void read(), EVERY_MS);
-    };
-    void read();
-    return () => {
-      stop.abort();
-      clearTimeout(timer);
-    };
-  }, [name]);
+  usePolling(name, async (options, signal) => {
+    const [certificate, scenario] = await Promise.all([
+      api.certificates.getCertificate({}, options).catch(() => undefined),
+      api.scenarios.getScenarioState({}, options).catch(() => undefined),
+    ]);
+    if (!signal.aborted) setSeen({ certificate, scenario });
+  });
   const { certificate, scenario } = seen ?? {};
   return (
     <dl class="state">

@@ -14,10 +14,9 @@ import { clientsToml, items, matchText, vlans } from "../model/clients";
 import * as command from "../model/command";
 import { count, exactRate, exactSize, parse, size, utc } from "../model/units";
 import { Command, Outcome, Refusal, Section, Table, numeric, save, useAction } from "../ui/parts";
+import { EVERY_MS, usePolling } from "../ui/polling";
 import { MAIN, route } from "../ui/route";
 
-/** Clients are read again this often. */
-const EVERY_MS = 2_000;
 /** Rows of the table. */
 const SHOWN = 500;
 
@@ -43,29 +42,16 @@ const KIND: Record<ClientKind, string> = {
 function Accounts({ name }: { name: string }): JSX.Element {
   const [clients, setClients] = useState<{ list: ClientState[]; at: Date }>();
   const [error, setError] = useState<Failure>();
-  useEffect(() => {
-    const stop = new AbortController();
-    let timer = 0;
-    const read = async (): Promise<void> => {
-      try {
-        if (!document.hidden) {
-          const list: ClientState[] = [];
-          for await (const some of api.linkemu.listClients({}, about(name, { signal: stop.signal }))) list.push(...some.clients);
-          setClients({ list, at: new Date() });
-          setError(undefined);
-        }
-      } catch (caught) {
-        if (stop.signal.aborted) return;
-        setError(failure(caught));
-      }
-      timer = window.setTimeout(() => void read(), EVERY_MS);
-    };
-    void read();
-    return () => {
-      stop.abort();
-      clearTimeout(timer);
-    };
-  }, [name]);
+  usePolling(name, async (options, signal) => {
+    try {
+      const list: ClientState[] = [];
+      for await (const some of api.linkemu.listClients({}, options)) list.push(...some.clients);
+      setClients({ list, at: new Date() });
+      setError(undefined);
+    } catch (caught) {
+      if (!signal.aborted) setError(failure(caught));
+    }
+  });
   const packets = (account: ClientAccount | undefined, of: "received" | "sent" | "dropped" | "held"): string =>
     count(account?.[of]?.packets ?? 0n);
   return (
