@@ -10,15 +10,15 @@ pub struct Limits {
     pub packets: u64,
     /// Packets lost through the emulator's own fault, at most.
     pub emulator_drops: u64,
-    /// The 99th percentile of lateness, at most; of several workers the worst. None: what the link tolerates.
+    /// Maximum 99th percentile of lateness, of the worst worker. `None`: the tolerance of the link.
     pub lateness_p99_ns: Option<u64>,
-    /// The longest stall of a worker, and the lateness of a single packet, at most. None: what the link tolerates.
+    /// Maximum stall of a worker, and maximum lateness of any packet. `None`: the tolerance of the link.
     pub stall_ns: Option<u64>,
     /// Percent of a worker's packet store that were in use, at most.
     pub memory_percent: u8,
-    /// Changes of the configuration, at most; none: any number.
+    /// Maximum number of changes of the configuration. `None`: any number.
     pub changes: Option<u64>,
-    /// Limits of lateness that are not given are the strict ones, whatever the link tolerates.
+    /// Replaces the tolerance of the link by the strict limits.
     pub strict: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
-    /// Those of a run over links of this tolerance; none from an older dataplane.
+    /// `tolerance` is that of the strictest link of the run. An older dataplane reports none.
     pub fn new(limits: &Limits, tolerance: Option<&Tolerance>) -> Self {
         let strict = |why| Tolerance::from(profile::strict_tolerance(why));
         let derived = match tolerance {

@@ -28,7 +28,7 @@ const CALLED: [(&[&str], &str); 6] = [
     ),
 ];
 
-/// Adds what the user may have meant.
+/// Adds the command or option that the user probably meant.
 pub fn improve(mut error: Error, tree: &Command, args: &[OsString]) -> Error {
     // Clap takes "-5Mbit/s" for the option "-5".
     if let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)

@@ -364,7 +364,7 @@ async fn prepare(
     Ok((connection, link.profile.unwrap_or_default()))
 }
 
-/// The command's host is one client, whatever its addresses. So is what the far host sends to groups.
+/// All addresses of the command's host, and the multicast groups of the far host, are one client.
 fn clients() -> pb::Clients {
     let from = |prefix: &str| pb::Match { remote_prefix: prefix.into(), ..Default::default() };
     let client = pb::Client {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine gave to the workers, as its kernel counts it: evidence for the certificate of a run.
+//! Processor time of the workers, by the kernel's counters: evidence for the certificate of a run.
 //!
 //! Runs on the control thread. Times only ever grow, so those of a span are differences of two samples.
 

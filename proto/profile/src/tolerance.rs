@@ -128,7 +128,7 @@ fn least_delay(pipe: &pb::Pipe) -> u64 {
     base.saturating_add(serialization)
 }
 
-/// None: no limit, or none that is known.
+/// The highest rate of a pipe, bit/s. `None`: unlimited or unknown.
 fn highest_rate(pipe: &pb::Pipe) -> Option<u64> {
     let trace = pipe.rate_trace.iter().flat_map(|trace| &trace.rates_bps).copied().max();
     pipe.rate_bps.or(trace).filter(|rate| *rate > 0)

@@ -26,7 +26,7 @@ pub(super) fn guess(head: &[u8]) -> Option<String> {
     })
 }
 
-/// Of rows whose first one is a header, or is none.
+/// Guesses the columns of these rows. `header`: the first row has their names.
 fn of_rows(rows: &[ByteRecord], header: bool) -> Option<String> {
     let first = rows.first()?;
     let number = |row: &ByteRecord, column: usize| {

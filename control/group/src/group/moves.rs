@@ -189,7 +189,7 @@ impl Group {
         (id, begun)
     }
 
-    /// Finishes what a linkd-group before this one has begun, and returns the clients with their new owners:
+    /// Finishes the moves that an earlier linkd-group began, and returns the clients with their new owners:
     /// the boxes that hold their frames. The former owner is the box that has the last packets of a client.
     pub(super) async fn resume_moves(&self) -> Vec<(String, usize)> {
         let mut resumed = Vec::new();

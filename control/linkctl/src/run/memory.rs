@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory for the packets in a run's link: what the machine and the control groups of this process leave.
+//! Memory for the packets of a run: the free memory of the machine and of the control groups of this process.
 //!
 //! It is found outside of the namespaces, which may hide control groups. All sizes are in bytes.
 
@@ -10,14 +10,14 @@ use profile::format_size;
 
 /// Enough for the built-in profiles of satellites.
 const MOST: u64 = 2 << 30;
-/// The least that is of use.
+/// Minimum: less holds no link.
 const LEAST: u64 = 4 << 20;
-/// What the programs of a run and the rings of its ports take besides.
+/// Memory of the programs of a run and of the rings of its ports.
 const PROGRAMS: u64 = 96 << 20;
 /// Bits of a size below a MiB.
 const MIB: u64 = (1 << 20) - 1;
 
-/// Memory for packets, and what is to be said about it.
+/// Memory for packets, and a message for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
     pub bytes: u64,

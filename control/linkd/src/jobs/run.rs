@@ -63,7 +63,7 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// Puts this thread behind all others of the machine: SCHED_IDLE (sched(7)), or niceness 19 where that
 /// is not allowed.
-#[allow(unsafe_code, reason = "no safe wrapper of these is at hand")]
+#[allow(unsafe_code, reason = "no safe wrapper of sched_setscheduler is at hand")]
 fn yield_to_all() {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: `parameters` is valid for the duration of the call. Zero is the calling thread.
@@ -71,9 +71,8 @@ fn yield_to_all() {
     if idle == 0 {
         return;
     }
-    // SAFETY: plain numbers. On Linux, zero is the calling thread.
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) } != 0 {
-        let error = io::Error::last_os_error();
+    // On Linux, this is the calling thread.
+    if let Err(error) = rustix::process::setpriority_process(None, 19) {
         tracing::warn!(%error, "a job runs at normal priority");
     }
 }
