@@ -53,11 +53,7 @@ mod tests {
 
     #[test]
     fn every_command_of_the_documentation_parses() {
-        for pages::Command { place, words } in pages::commands("linkd-group") {
-            if let Err(error) = Arguments::try_parse_from(&words) {
-                panic!("{place}: {}: {error}", words.join(" "));
-            }
-        }
+        pages::commands_parse("linkd-group", 0, |words| Arguments::try_parse_from(words));
     }
 
     #[test]

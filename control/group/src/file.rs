@@ -256,13 +256,7 @@ mod tests {
 
     #[test]
     fn group_files_of_the_documentation_are_valid() {
-        let files = pages::files("group");
-        assert!(!files.is_empty());
-        for pages::File { place, text } in files {
-            if let Err(error) = parse(&text) {
-                panic!("{place}: {error}");
-            }
-        }
+        pages::files_parse("group", parse);
     }
 
     #[test]

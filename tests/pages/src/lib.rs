@@ -7,6 +7,7 @@
 
 mod shell;
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -51,7 +52,7 @@ pub enum Kind {
 
 /// A command of a page, the name of the program first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command {
+struct Command {
     /// Page and line of the block.
     pub place: String,
     pub words: Vec<String>,
@@ -59,7 +60,7 @@ pub struct Command {
 
 /// A file that a page shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
+struct File {
     /// Page and line of the block.
     pub place: String,
     pub text: String,
@@ -181,9 +182,41 @@ fn blocks_of(page: &str, text: &str) -> Vec<Block> {
     blocks
 }
 
-/// All commands of a program in blocks that no test runs.
-#[must_use]
-pub fn commands(program: &str) -> Vec<Command> {
+/// Parses all commands of a program in blocks that no test runs.
+///
+/// # Panics
+/// With the place of the first command that does not parse, or if there are fewer than `least`.
+#[allow(clippy::panic, reason = "for tests")]
+pub fn commands_parse<T, E: Display>(
+    program: &str,
+    least: usize,
+    parse: impl Fn(&[String]) -> Result<T, E>,
+) {
+    let commands = commands(program);
+    assert!(commands.len() >= least, "only {} commands of {program}", commands.len());
+    for Command { place, words } in commands {
+        if let Err(error) = parse(&words) {
+            panic!("{place}: {}: {error}", words.join(" "));
+        }
+    }
+}
+
+/// Parses all files of a kind: blocks, and files that commands write.
+///
+/// # Panics
+/// With the place of the first file that does not parse, or if there is none.
+#[allow(clippy::panic, reason = "for tests")]
+pub fn files_parse<T, E: Display>(kind: &str, parse: impl Fn(&str) -> Result<T, E>) {
+    let files = files(kind);
+    assert!(!files.is_empty(), "no page shows a file of the kind {kind}");
+    for File { place, text } in files {
+        if let Err(error) = parse(&text) {
+            panic!("{place}: {error}");
+        }
+    }
+}
+
+fn commands(program: &str) -> Vec<Command> {
     let runs = |block: &Block| matches!(block.kind(), Ok(Kind::Run { .. } | Kind::Test(_)));
     let of = |block: Block| {
         let place = block.place();
@@ -193,9 +226,7 @@ pub fn commands(program: &str) -> Vec<Command> {
     blocks().into_iter().filter(|block| !runs(block)).flat_map(of).collect()
 }
 
-/// All files of a kind: blocks, and files that commands write.
-#[must_use]
-pub fn files(kind: &str) -> Vec<File> {
+fn files(kind: &str) -> Vec<File> {
     let mut files = Vec::new();
     for block in blocks() {
         let place = block.place();
