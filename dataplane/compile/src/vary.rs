@@ -21,7 +21,8 @@ pub(super) fn rate(p: &model::Pipe) -> RatePlan {
     if let Some(t) = &p.rate_trace {
         if let Some(it) = &t.opportunities {
             // The checks exclude larger numbers.
-            let runs = it.runs.iter().map(|run| ((run / 16) as u32, (run % 16) as u32));
+            let runs = profile::opportunity_runs(&it.runs);
+            let runs = runs.map(|(steps, count)| (steps as u32, count as u32));
             let step = Nanos(t.step_ns);
             return RatePlan::Opportunities(Opportunities::new(step, it.size_bytes, runs));
         }

@@ -47,7 +47,7 @@ pub use json::Json;
 pub use limits::*;
 pub use patch::Patch;
 pub use path_file::read_path_trace;
-pub use rate_file::{TraceError, TraceFile, read_trace};
+pub use rate_file::{TraceError, TraceFile, opportunity_runs, read_trace};
 pub use read::Part;
 pub use tolerance::{LATENESS, STALL, strict_tolerance, strictest, tolerance};
 pub use units::{

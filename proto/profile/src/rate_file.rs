@@ -93,6 +93,12 @@ fn packed(runs: &[(u64, u64)]) -> impl Iterator<Item = u64> {
     })
 }
 
+/// The items of `Opportunities.runs`: for each the steps since the item before, and the opportunities after
+/// them.
+pub fn opportunity_runs(runs: &[u64]) -> impl Iterator<Item = (u64, u64)> {
+    runs.iter().map(|run| (run / RUN, run % RUN))
+}
+
 fn of_steps(steps: RateSteps) -> Result<TraceFile, TraceError> {
     let (count, most) = (steps.rates_bps.len(), *RATE_TRACE_RATES_BPS_ITEMS.end());
     let (step_ns, mut remarks) = (steps.step_ns, steps.remarks);

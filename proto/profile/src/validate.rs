@@ -16,6 +16,7 @@ mod tests;
 mod vary;
 
 use crate::limits::*;
+use crate::rate_file::opportunity_runs;
 use crate::schema::{Field, Kind, Table, compare, either};
 use crate::{PATCHED, Violations, format_duration};
 use prost_reflect::{DynamicMessage, Value};
@@ -333,10 +334,10 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
 
 fn opportunities(found: &mut Violations, path: &str, runs: &[u64]) {
     values(found, path, "Opportunities", "runs", runs);
-    if !runs.is_empty() && runs.iter().all(|run| run % 16 == 0) {
+    if !runs.is_empty() && opportunity_runs(runs).all(|(_, count)| count == 0) {
         let message = "there is never an opportunity: write rate = \"down\" instead";
         found.push(path, message);
-    } else if !runs.is_empty() && runs.iter().all(|run| run / 16 == 0) {
+    } else if !runs.is_empty() && opportunity_runs(runs).all(|(steps, _)| steps == 0) {
         let message = "all opportunities are at the start, and the trace has no duration: add \
                        steps, 16 for each, to an item";
         found.push(path, message);

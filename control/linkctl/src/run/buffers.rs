@@ -74,10 +74,8 @@ impl Sizes {
             }
         }
     }
-}
 
-impl Sizes {
-    /// What is said of them.
+    /// A message for the user.
     pub fn text(self, wanted: Buffers) -> String {
         let size = |bytes| profile::format_size(bytes);
         let sizes = match self {
@@ -132,9 +130,9 @@ fn peak_bps(pipe: &pb::Pipe) -> Option<u64> {
 /// The rate of the second with the most opportunities; of a shorter trace, its mean.
 fn busiest_second_bps(step_ns: u64, of: &pb::Opportunities) -> u64 {
     let (mut at_ns, mut second, mut bytes, mut most, mut total) = (0_u64, 0, 0_u64, 0, 0_u64);
-    for run in &of.runs {
-        at_ns = at_ns.saturating_add((run / 16).saturating_mul(step_ns));
-        let added = (run % 16) * u64::from(of.size_bytes);
+    for (steps, count) in profile::opportunity_runs(&of.runs) {
+        at_ns = at_ns.saturating_add(steps.saturating_mul(step_ns));
+        let added = count * u64::from(of.size_bytes);
         if at_ns / SECOND != second {
             (second, bytes) = (at_ns / SECOND, 0);
         }

@@ -48,8 +48,8 @@ impl Serving {
     }
 
     fn of_opportunities(step_ns: u64, it: &pb::Opportunities) -> Self {
-        let steps: u64 = it.runs.iter().map(|run| run / 16).sum();
-        let count: u64 = it.runs.iter().map(|run| run % 16).sum();
+        let sum = |all: (u64, u64), run: (u64, u64)| (all.0 + run.0, all.1 + run.1);
+        let (steps, count) = profile::opportunity_runs(&it.runs).fold((0, 0), sum);
         let seconds = steps as f64 * step_ns as f64 / 1e9;
         Self::Mean(count as f64 * f64::from(it.size_bytes) * 8.0 / seconds)
     }
