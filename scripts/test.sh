@@ -8,7 +8,7 @@
 # Shows progress per suite and the output of failed tests; the whole output of each suite goes to
 # build/test/SUITE.log. The last lines are a table with the time and the counts of each suite, which
 # build/test/summary.tsv has for machines (suite, outcome, passed, failed, void, skipped, seconds),
-# and the names of failed tests, which build/test/failed.txt has.
+# and the names of failed tests with the first lines of their reasons, which build/test/failed.txt has.
 #
 # --long runs the long forms, which are ignored otherwise: see scripts/soak.sh.
 # TEST_ARGS is passed on to the test programs, for example a filter by name.
@@ -108,6 +108,12 @@ names() {
         sort -u | head -n 20
 }
 
+# First lines of the reasons of failed tests in log $1: what stands at the end of a long log is read.
+reasons() {
+    awk '/^---- .* ----$/ { name = $2; left = 2; next }
+        left && NF { print "    " name ": " substr($0, 1, 300); --left }' "$1" | head -n 40
+}
+
 # Shows the progress of suite $1 while process $2 runs.
 follow() {
     local log=$out/$1.log shown=$SECONDS
@@ -170,7 +176,7 @@ run_suite() {
         ((code == 124)) && echo "$suite: ended after its limit of $LIMIT s"
         ((failed > 0)) || failed=1
         failures "$log"
-        names "$log" | sed "s/^/$suite: /" >>"$out/failed.txt"
+        { names "$log"; reasons "$log"; } | sed "s/^/$suite: /" >>"$out/failed.txt"
     elif ((passed == 0 && void == 0)); then
         outcome=skipped
     fi
