@@ -344,7 +344,7 @@ fn late_run_names_who_had_the_processor() {
         processors: 2,
         ..Default::default()
     };
-    let said = remedies(Some(waited.clone()));
+    let said = remedies(Some(waited));
     for word in [
         "for 250.0 ms of 5.0 s",
         "load average 2.3, 2 processors",

@@ -260,7 +260,10 @@ impl Recording {
         let mut stop = pin!(stop);
         let (mut last_ns, mut deadline) = (None, None);
         loop {
-            let late = async { tokio::time::sleep_until(deadline?).await.into() };
+            let late = async {
+                tokio::time::sleep_until(deadline?).await;
+                Some(())
+            };
             tokio::select! {
                 chunk = self.chunks.message() => {
                     let chunk = chunk.map_err(|status| self.connection.failure(&status))?;

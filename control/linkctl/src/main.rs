@@ -83,7 +83,7 @@ async fn carry_out(cli: &Cli) -> Result<(), Failure> {
     let context = &cli.context;
     cli.check_links()?;
     match &cli.command {
-        Command::Run(args) => run::run(context, args).await,
+        Command::Run(args) => Box::pin(run::run(context, args)).await,
         Command::Set { what } => set::run(context, what).await,
         Command::Show(args) => show::run(context, args).await,
         Command::Stats(args) => stats::run(context, args).await,

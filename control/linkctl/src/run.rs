@@ -195,7 +195,7 @@ impl Outcome {
 
 /// Runs the command; the failure has its exit code.
 pub async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
-    let outcome = attempt(context, args).await;
+    let outcome = Box::pin(attempt(context, args)).await;
     let outcome = outcome.map_err(|failure| failure.with_exit(NOT_SET_UP))?;
     match outcome.code(args.require_pass) {
         0 => Ok(()),
@@ -216,7 +216,7 @@ async fn attempt(context: &Context, args: &RunArgs) -> Result<Outcome, Failure> 
     let scenario = args.scenario.as_deref().map(scenario::named).transpose()?;
     let tap = args.capture.as_deref().map(Tap::create).transpose()?;
     let mut session = Session::new(args).await?;
-    let outcome = within(&mut session, context, args, profile, scenario, tap).await;
+    let outcome = Box::pin(within(&mut session, context, args, profile, scenario, tap)).await;
     let outcome = match outcome {
         Ok(Inside::Interrupted(status)) => Ok(Outcome::Interrupted(status)),
         Ok(Inside::Ended { status, judged, incomplete }) => {
@@ -246,7 +246,7 @@ enum Inside {
     Ended {
         status: u8,
         /// Or why there is no certificate.
-        judged: Result<Certificate, String>,
+        judged: Result<Box<Certificate>, String>,
         incomplete: bool,
     },
     Interrupted(u8),
@@ -311,7 +311,7 @@ async fn within(
         }
     }
     let found = certificate::found(&connection, &args.limits.limits(), false).await;
-    let judged = found.map_err(|failure| failure.message().to_owned());
+    let judged = found.map(Box::new).map_err(|failure| failure.message().to_owned());
     Ok(Inside::Ended { status, judged, incomplete })
 }
 
@@ -320,7 +320,7 @@ fn report(
     context: &Context,
     args: &RunArgs,
     destination: Option<&Destination>,
-    judged: Result<Certificate, String>,
+    judged: Result<Box<Certificate>, String>,
 ) -> Result<bool, Failure> {
     let passed = judged.as_ref().is_ok_and(|found| found.verdict == Verdict::Pass);
     let text = match (judged, context.output) {

@@ -179,7 +179,7 @@ impl Authorisation {
         let Received { bytes, share } = self.intake.read(caller, &mut body, limit + PREFIX).await?;
         let turn = self.turns.turn(caller, method, bytes.len()).await?;
         let body = bytes.clone();
-        let examine = move || -> Result<(Value, Option<(&'static str, Role)>), Status> {
+        let examine = move || {
             shape::check(descriptor.name, body.get(PREFIX..).unwrap_or_default())?;
             if is_viewers && !is_question {
                 return Ok((Value::Null, None));
@@ -191,7 +191,7 @@ impl Authorisation {
                 |field: &str| message.is_none_or(|message| summary::is_set(message, field));
             let set = rules.into_iter().filter(|(field, _)| is_set(field));
             let field = set.max_by_key(|(_, role)| *role);
-            Ok((message.map_or(Value::Null, summary::of), field))
+            Ok::<_, Status>((message.map_or(Value::Null, summary::of), field))
         };
         let (summary, field) = turn.run(examine).await??;
         let request = Request::from_parts(head, Body::new(Full::new(bytes)));

@@ -42,6 +42,9 @@ const UNANSWERED: usize = 64;
 /// How long the answer to a change waits until its event is published.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(1);
 
+/// Files of stored profiles that are not in the catalog yet, by name.
+type Unread = BTreeMap<String, PathBuf>;
+
 /// A link, as all services share it. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Control(Arc<Shared>);
@@ -52,7 +55,7 @@ struct Shared {
     /// Of all links.
     catalog: Arc<RwLock<Catalog>>,
     /// The files of stored profiles that are not in the catalog yet, by name.
-    unread: Arc<Mutex<BTreeMap<String, PathBuf>>>,
+    unread: Arc<Mutex<Unread>>,
     dataplane: Dataplane,
     events: Events,
     saver: Saver,
@@ -119,7 +122,7 @@ impl Control {
     /// read on demand. Starts from a saved state.
     pub fn new(
         catalog: Catalog,
-        unread: BTreeMap<String, PathBuf>,
+        unread: Unread,
         dataplane: Dataplane,
         events: Events,
         saver: Saver,
@@ -139,7 +142,7 @@ impl Control {
 
     fn of(
         link: String,
-        (catalog, unread): (Arc<RwLock<Catalog>>, Arc<Mutex<BTreeMap<String, PathBuf>>>),
+        (catalog, unread): (Arc<RwLock<Catalog>>, Arc<Mutex<Unread>>),
         dataplane: Dataplane,
         events: Events,
         saver: Saver,

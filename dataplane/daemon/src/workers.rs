@@ -185,10 +185,10 @@ fn prepare(eal: &Eal, core: usize, idle: Idle) -> io::Result<dpdk::ThreadGuard> 
             "cannot run on core {core}: {e}; the machine's cores are listed by `lscpu -e`"
         ))
     })?;
-    if idle == Idle::Adaptive {
-        if let Err(error) = dpdk::minimise_timer_slack() {
-            tracing::warn!(%error, "sleeps may be 50 µs too long");
-        }
+    if idle == Idle::Adaptive
+        && let Err(error) = dpdk::minimise_timer_slack()
+    {
+        tracing::warn!(%error, "sleeps may be 50 µs too long");
     }
     eal.register_thread().map_err(io::Error::other)
 }

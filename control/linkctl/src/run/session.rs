@@ -252,7 +252,10 @@ impl Session {
         self.order(&Order::Start).await;
         let mut deadline = None;
         loop {
-            let late = async { tokio::time::sleep_until(deadline?).await.into() };
+            let late = async {
+                tokio::time::sleep_until(deadline?).await;
+                Some(())
+            };
             tokio::select! {
                 signal = self.signals.next() => {
                     if !signal.by_terminal {

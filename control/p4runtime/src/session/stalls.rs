@@ -38,7 +38,7 @@ impl Stalls {
     /// Counts a stall of so many ns.
     pub fn add(&mut self, ns: u64) {
         let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(BITS);
-        let bound = ns.div_ceil(1 << shift).checked_mul(1 << shift).unwrap_or(u64::MAX);
+        let bound = ns.div_ceil(1 << shift).saturating_mul(1 << shift);
         *self.0.entry(bound).or_default() += 1;
     }
 
