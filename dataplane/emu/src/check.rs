@@ -3,6 +3,7 @@
 
 use thiserror::Error;
 
+use crate::access::AccessError;
 use crate::aqm::AqmPlan;
 use crate::beam::BeamsError;
 use crate::cross::{self, Arrivals, CrossPlan, OnOff};
@@ -115,6 +116,12 @@ pub enum PlanError {
          \"drop\""
     )]
     Answers,
+    #[error("capacity on demand: {0}")]
+    Access(#[from] AccessError),
+    #[error(
+        "capacity on demand where clients share a beam or have cross traffic: leave out one of them"
+    )]
+    AccessShared,
     #[error("{0}")]
     Beams(#[from] BeamsError),
     /// The frames that the plan can hold do not fit into memory.
@@ -152,6 +159,11 @@ impl Plan {
         for direction in Direction::BOTH {
             if self.pipes[direction].cross.is_some() && self.beams.shares_in(direction) {
                 return Err(PlanError::CrossInBeam);
+            }
+            let pipe = &self.pipes[direction];
+            let is_shared = pipe.cross.is_some() || self.beams.shares_in(direction);
+            if matches!(pipe.rate, RatePlan::Access(_)) && is_shared {
+                return Err(PlanError::AccessShared);
             }
         }
         if let Some(busy) = TooBusy::of(self, room) {
@@ -195,6 +207,7 @@ fn check_pipe(p: &PipePlan) -> Result<(), PlanError> {
         RatePlan::Constant(_) => {}
         RatePlan::Trace(t) => check_trace(t)?,
         RatePlan::Opportunities(o) => check_opportunities(o)?,
+        RatePlan::Access(access) => access.check()?,
         RatePlan::Varying(v) => v.shares.iter().flatten().try_for_each(check_held)?,
     }
     if let Some(period) = p.boundary.map(|b| b.grid.period).filter(|n| *n < MIN_CORRELATION) {

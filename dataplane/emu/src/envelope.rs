@@ -93,6 +93,7 @@ impl Demand {
                 let bound = trace.bound(delay + aside.map_or(Nanos(0), |by| delay + by));
                 (Some(bound.rate), bound.burst)
             }
+            RatePlan::Access(access) => (Some(access.peak.get()), access.at_once()),
             _ => (largest_rate(&p.rate), 0),
         };
         let copies = if p.duplicate == Probability::ZERO { 1 } else { 2 };

@@ -20,6 +20,7 @@
 //! Units: time in nanoseconds ([`units::Instant`], [`units::Nanos`]), rates in
 //! bit/s, sizes in bytes of Ethernet frame without FCS.
 
+pub mod access;
 pub mod aqm;
 pub mod beam;
 pub mod channel;

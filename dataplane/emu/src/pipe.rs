@@ -20,6 +20,7 @@ mod observe;
 mod release;
 mod service;
 
+use crate::access::AccessStats;
 use crate::aqm::Aqm;
 use crate::channel::Channel;
 use crate::client::ClientKey;
@@ -32,7 +33,7 @@ use crate::mtu::Mtu;
 use crate::observe::Observer;
 use crate::plan::PipePlan;
 use crate::reorder::Reorder;
-use crate::shaper::{Origin, Shaper};
+use crate::shaper::{Origin, RatePlan, Shaper};
 use crate::stats::{Count, DropReason, PipeStats};
 use crate::store::{Fifo, Store};
 use crate::units::{Direction, Instant, Probability};
@@ -79,6 +80,8 @@ struct Cold {
     /// State of a client in a beam.
     stage: Stage,
     on_hold: Option<OnHold>,
+    /// Of earlier plans, if there was capacity on demand.
+    access: Option<Box<AccessStats>>,
     client: ClientKey,
     direction: Direction,
     index: u32,
@@ -109,6 +112,16 @@ impl Extras {
             marks_elsewhere: plan.offload.marks,
         }
     }
+}
+
+/// What lets frames leave the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Served {
+    ByShaper,
+    /// Frames that have left the shaper wait for a beam; the engine lets them leave.
+    ByBeam,
+    /// Capacity on demand ([`crate::access`]).
+    InSuperframes,
 }
 
 /// State that all pipes of an engine share.
@@ -163,8 +176,7 @@ pub struct Pipe {
     /// Whether the frame in service has left and the AQM has yet to finish with those
     /// behind it.
     choosing: bool,
-    /// Whether frames that have left the shaper wait for a beam; then the engine lets them leave.
-    in_beam: bool,
+    served: Served,
     /// Whether the observer, if there is one, observes its frames.
     observed: bool,
     /// Whether the observer wants to know when its frames leave the queue.
@@ -210,6 +222,7 @@ impl Pipe {
             aside_last: Instant::ZERO,
             stage: Stage::default(),
             on_hold: None,
+            access: None,
             client: key.client,
             direction: key.direction,
             index,
@@ -221,7 +234,7 @@ impl Pipe {
             extras: Extras::of(plan),
             plain: false,
             choosing: false,
-            in_beam: false,
+            served: Served::ByShaper,
             observed: false,
             reports_schedule: false,
             unchecked: Mtu::unchecked(plan.mtu),
@@ -244,9 +257,20 @@ impl Pipe {
             queue_delay: QueueDelayTally::default(),
         };
         pipe.set_cross(plan, key, at);
+        pipe.look_for_superframes();
         pipe.look_later();
         pipe.look_for_special();
         pipe
+    }
+
+    /// Decides whether frames leave in superframes.
+    fn look_for_superframes(&mut self) {
+        if !self.is_in_beam() {
+            self.served = match self.shaper.is_on_demand() {
+                true => Served::InSuperframes,
+                false => Served::ByShaper,
+            };
+        }
     }
 
     /// Decides whether it is plain. To be called after each change of what that depends on.
@@ -256,7 +280,7 @@ impl Pipe {
         let is_observed = self.observed || self.reports_schedule;
         let holds_back = self.aside_due != Instant::MAX;
         let is_crossed = self.has_cross() || self.phantoms > 0;
-        let is_special = is_extra || is_observed || holds_back || self.in_beam || is_crossed;
+        let is_special = is_extra || is_observed || holds_back || self.is_in_beam() || is_crossed;
         self.plain = !is_special && self.unchecked == u16::MAX;
     }
 
@@ -282,6 +306,13 @@ impl Pipe {
             queue_max_bytes: self.queued_max,
             cross_offered: self.cold.cross_offered,
             cross_dropped: self.cold.cross_dropped,
+            access: self
+                .cold
+                .access
+                .as_deref()
+                .copied()
+                .unwrap_or_default()
+                .plus(self.shaper.access()),
             queue_delay: self.queue_delay.histogram(),
             lateness,
             ..PipeStats::default()
@@ -316,7 +347,7 @@ impl Pipe {
     /// Whether frames wait: for the shaper or for a beam.
     #[inline]
     fn has_queue(&self) -> bool {
-        !self.shaper.is_unlimited() || self.in_beam
+        !self.shaper.is_unlimited() || self.is_in_beam()
     }
 
     /// Bytes that an arriving frame finds in the queue. Without a rate limit there are none,
@@ -328,7 +359,8 @@ impl Pipe {
 }
 
 /// The number of frames that may leave the queue when one arrives, so that its length is known well
-/// enough for a decision.
+/// enough for a decision. All of them with capacity on demand: a request is for those that wait then.
 fn at_arrival(plan: &PipePlan) -> u32 {
-    if plan.queue.drops_late() { AT_ARRIVAL } else { u32::MAX }
+    let is_on_demand = matches!(plan.rate, RatePlan::Access(_));
+    if plan.queue.drops_late() && !is_on_demand { AT_ARRIVAL } else { u32::MAX }
 }

@@ -111,10 +111,12 @@ impl PipePlan {
         }
     }
 
-    /// The cross traffic, if there is a rate that it can consume.
+    /// The cross traffic, if there is a rate that it can consume. With capacity on demand that is the
+    /// terminal's alone.
     #[must_use]
     pub fn cross(&self) -> Option<CrossPlan> {
-        self.cross.filter(|_| self.rate.max() != BitRate::Unlimited)
+        let is_on_demand = matches!(self.rate, RatePlan::Access(_));
+        self.cross.filter(|_| self.rate.max() != BitRate::Unlimited && !is_on_demand)
     }
 
     /// The losses of single frames that are drawn here, for an offloaded client.

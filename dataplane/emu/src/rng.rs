@@ -52,6 +52,8 @@ pub enum Stage {
     DelayTrace = 16,
     /// Phantom frames, by law of arrivals.
     Cross = 17,
+    /// Requests for capacity in contention.
+    Access = 18,
 }
 
 /// The common part of the keys of a pipe's streams.

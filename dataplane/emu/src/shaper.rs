@@ -16,7 +16,8 @@
 //! takes: the shaper remembers the step in which it ends.
 //!
 //! Delivery opportunities are the alternative to a rate: a frame leaves at one of them
-//! ([`opportunity`]).
+//! ([`opportunity`]). So is capacity on demand ([`crate::access`]): then a finish is the start of a
+//! superframe in which the frame in service may leave, and [`Shaper::leaves`] decides.
 //!
 //! Differs from a token bucket (`tc-tbf`) in having no burst allowance.
 
@@ -26,6 +27,7 @@ mod varying;
 
 use std::num::NonZeroU64;
 
+use crate::access::{AccessPlan, AccessStats, Terminal};
 use crate::framing::Framing;
 use crate::rng::StreamKey;
 use crate::units::{BitRate, Instant, NANOS_PER_SEC, Nanos};
@@ -47,6 +49,7 @@ pub enum RatePlan {
     Trace(RateTrace),
     Varying(VaryingPlan),
     Opportunities(Opportunities),
+    Access(AccessPlan),
 }
 
 impl RatePlan {
@@ -57,6 +60,7 @@ impl RatePlan {
             Self::Trace(trace) => trace.max(),
             Self::Varying(varying) => varying.max(),
             Self::Opportunities(trace) => trace.max(),
+            Self::Access(access) => BitRate::PerSec(access.peak),
         }
     }
 }
@@ -98,6 +102,7 @@ enum Course {
     Trace(Running),
     Varying(Box<Varying>),
     Opportunities(Link),
+    Access(Box<Terminal>),
 }
 
 impl Course {
@@ -107,13 +112,33 @@ impl Course {
             Self::Trace(trace) => trace.step_at(t),
             Self::Varying(varying) => varying.step_at(t),
             Self::Opportunities(link) => Step { rate: link.mean(), until: Instant::MAX },
+            Self::Access(terminal) => {
+                Step { rate: BitRate::PerSec(terminal.plan().peak), until: Instant::MAX }
+            }
         }
     }
 
     fn link(&mut self) -> Option<&mut Link> {
         match self {
             Self::Opportunities(link) => Some(link),
+            Self::Trace(_) | Self::Varying(_) | Self::Access(_) => None,
+        }
+    }
+
+    /// The finish of `work` that begins at `at`, where frames leave at certain instants only.
+    fn start(&mut self, at: Instant, work: u64) -> Option<Instant> {
+        let bytes = work.div_ceil(WORK_OF_BYTE);
+        match self {
+            Self::Opportunities(link) => Some(link.start(at, bytes)),
+            Self::Access(terminal) => Some(terminal.start(at, bytes)),
             Self::Trace(_) | Self::Varying(_) => None,
+        }
+    }
+
+    fn terminal(&mut self) -> Option<&mut Terminal> {
+        match self {
+            Self::Access(terminal) => Some(terminal),
+            Self::Trace(_) | Self::Varying(_) | Self::Opportunities(_) => None,
         }
     }
 }
@@ -202,6 +227,9 @@ impl Shaper {
         if let Some(Course::Opportunities(link)) = self.course.as_deref() {
             return Some(link.ahead(bytes.into()));
         }
+        if self.is_on_demand() {
+            return Some(finish);
+        }
         let BitRate::PerSec(rate) = self.step.rate else { return Some(finish) };
         let span = u64::from(bytes) * 8 * NANOS_PER_SEC / rate.get();
         Some((finish + Nanos(span)).min(self.step.until.max(finish)))
@@ -256,6 +284,57 @@ impl Shaper {
             } else {
                 self.serve(at, fraction, len);
             }
+        }
+    }
+
+    /// Whether capacity is asked for.
+    #[must_use]
+    pub fn is_on_demand(&self) -> bool {
+        matches!(self.course.as_deref(), Some(Course::Access(_)))
+    }
+
+    /// What was asked for and granted.
+    #[must_use]
+    pub fn access(&self) -> AccessStats {
+        match self.course.as_deref() {
+            Some(Course::Access(terminal)) => terminal.stats(),
+            _ => AccessStats::default(),
+        }
+    }
+
+    /// As [`Shaper::access`]; the accounts begin again.
+    pub fn take_access(&mut self) -> AccessStats {
+        let terminal = self.course.as_mut().and_then(|course| course.terminal());
+        terminal.map_or_else(AccessStats::default, Terminal::take_stats)
+    }
+
+    /// With capacity on demand: whether the frame in service leaves at its finish, which is moved to
+    /// the next superframe if it does not. `bytes` in `frames` are in the queue.
+    #[inline]
+    pub fn leaves(&mut self, bytes: u64, frames: u32) -> bool {
+        let Some(Course::Access(terminal)) = self.course.as_deref_mut() else { return true };
+        if terminal.send() {
+            return true;
+        }
+        let at = terminal.wait(self.framing.sum(bytes, frames));
+        self.service = Service::Busy { at, fraction: 0 };
+        false
+    }
+
+    /// With capacity on demand: all frames have left.
+    pub fn rest_on_demand(&mut self) {
+        if let Some(Course::Access(terminal)) = self.course.as_deref_mut() {
+            terminal.rest();
+        }
+        self.rest();
+    }
+
+    /// With capacity on demand: takes the next frame in the superframe in which the one before left.
+    #[inline]
+    pub fn follow_at_once(&mut self, len: u32) {
+        let bytes = self.framing.bytes(len);
+        if let Some(terminal) = self.course.as_mut().and_then(|course| course.terminal()) {
+            terminal.follow(bytes);
         }
     }
 
@@ -321,6 +400,7 @@ impl Shaper {
             }
             (Some(Course::Varying(varying)), _) => varying.work(at, end),
             (Some(Course::Opportunities(link)), _) => link.left(at).saturating_mul(WORK_OF_BYTE),
+            (Some(Course::Access(terminal)), _) => terminal.left().saturating_mul(WORK_OF_BYTE),
             (None, BitRate::PerSec(r)) => end.since(at).0.saturating_mul(r.get()),
             (None, _) => 0,
         };
@@ -358,8 +438,7 @@ impl Shaper {
     /// Begins `work` at `at`, which is in the step that the shaper is in.
     #[inline]
     fn spend(&mut self, at: Instant, work: u64) {
-        if let Some(link) = self.course.as_mut().and_then(|course| course.link()) {
-            let at = link.start(at, work.div_ceil(WORK_OF_BYTE));
+        if let Some(at) = self.course.as_mut().and_then(|course| course.start(at, work)) {
             self.service = Service::Busy { at, fraction: 0 };
             return;
         }
@@ -387,7 +466,7 @@ impl Shaper {
                 varying.reach(at, work)
             }
             // Such work ends in the step, which has no end.
-            Course::Opportunities(_) => return,
+            Course::Opportunities(_) | Course::Access(_) => return,
         };
         self.service = match reached {
             Some((at, fraction, step)) => {
@@ -424,7 +503,7 @@ fn run(
         RatePlan::Varying(plan) => {
             let before = before.and_then(|before| match *before {
                 Course::Varying(varying) => Some(*varying),
-                Course::Trace(_) | Course::Opportunities(_) => None,
+                Course::Trace(_) | Course::Opportunities(_) | Course::Access(_) => None,
             });
             Course::Varying(Box::new(Varying::new(plan, before, at, origin)))
         }
@@ -433,6 +512,13 @@ fn run(
             // There is never an opportunity.
             None => return (Step { rate: BitRate::Down, until: Instant::MAX }, None),
         },
+        RatePlan::Access(plan) => {
+            let terminal = match before.map(|before| *before) {
+                Some(Course::Access(terminal)) => terminal.replan(*plan, origin.key, at),
+                _ => Terminal::new(*plan, origin.key, at),
+            };
+            Course::Access(Box::new(terminal))
+        }
     };
     (course.step_at(at), Some(Box::new(course)))
 }

@@ -6,6 +6,7 @@
 
 use hdrhistogram::Histogram;
 
+use crate::access::AccessStats;
 use crate::client::ClientKey;
 use crate::histogram;
 use crate::units::{ByDirection, Instant, Nanos};
@@ -99,6 +100,8 @@ pub struct PipeStats {
     pub cross_offered: Count,
     /// Phantom frames that were dropped.
     pub cross_dropped: Count,
+    /// Capacity that was asked for and granted.
+    pub access: AccessStats,
     /// From a frame's arrival to the end of its service, by the shaper or in a beam by that, of
     /// all that were served.
     pub queue_delay: histogram::QueueDelay,
@@ -129,6 +132,7 @@ impl PipeStats {
         self.corrupted = self.corrupted.plus(o.corrupted);
         self.cross_offered = self.cross_offered.plus(o.cross_offered);
         self.cross_dropped = self.cross_dropped.plus(o.cross_dropped);
+        self.access = self.access.plus(o.access);
         self.queue_delay = self.queue_delay.plus(&o.queue_delay);
         self.lateness = self.lateness.plus(&o.lateness);
         self

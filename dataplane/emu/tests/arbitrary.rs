@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use emu::access::{AccessPlan, Contention, LogOn, RateRequests};
 use emu::aqm::codel::CoDelPlan;
 use emu::aqm::pie::PiePlan;
 use emu::aqm::red::RedPlan;
@@ -30,6 +31,7 @@ use emu::shaper::{RatePlan, RateTrace, VaryingPlan};
 use emu::stats::Snapshot;
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos, Probability};
 use proptest::prelude::*;
+use std::num::NonZeroU64;
 
 use proptest::test_runner::Config;
 
@@ -53,12 +55,55 @@ pub fn rate() -> impl Strategy<Value = RatePlan> {
             RatePlan::Varying(VaryingPlan { peak, shares })
         });
     prop_oneof![
+        3 => access().prop_map(RatePlan::Access).boxed(),
         3 => varying,
         1 => Just(BitRate::Unlimited.into()),
         1 => Just(BitRate::Down.into()),
         6 => (100_000_u64..2_000_000_000).prop_map(|r| BitRate::bps(r).into()),
         4 => trace.prop_map(RatePlan::Trace),
     ]
+}
+
+/// Capacity on demand, with any way of asking for it.
+pub fn access() -> impl Strategy<Value = AccessPlan> {
+    let millis = |most: u64| (0..most).prop_map(Nanos::from_millis);
+    let rate = (10_000_u64..50_000_000, 1_u64..3_000, 0_u32..1 << 18, millis(2_000)).prop_map(
+        |(max, timeout, gain, drain)| RateRequests {
+            max: NonZeroU64::new(max).expect("not zero"),
+            timeout: Nanos::from_millis(timeout),
+            gain,
+            drain,
+        },
+    );
+    let log_on = (millis(2_000), millis(2_000)).prop_map(|(after, delay)| LogOn { after, delay });
+    let contention = (0.05_f64..1.0, 0_u32..20)
+        .prop_map(|(p, backoff)| Contention { success: Probability::new(p), backoff });
+    let asks = (
+        prop::option::of(rate),
+        (1_u64..1_000_000).prop_map(NonZeroU64::new),
+        prop::option::of(log_on),
+        prop::option::of(contention),
+    );
+    let bursts = (5_u64..100, 20_u32..2_000, any::<bool>(), 0_u32..4, 0_u32..2);
+    let times = (millis(1_000), millis(400), millis(400));
+    (1_000_000_u64..100_000_000, bursts, times, asks).prop_map(
+        |(peak, (superframe, burst, packs, constant, free), times, asks)| AccessPlan {
+            // At least a burst for each superframe.
+            peak: NonZeroU64::new(peak + u64::from(burst) * 8_000).expect("not zero"),
+            superframe: Nanos::from_millis(superframe),
+            burst,
+            packs,
+            constant,
+            free,
+            rate: asks.0,
+            volume: asks.1,
+            interval: times.0,
+            request_delay: times.1,
+            plan_delay: times.2,
+            log_on: asks.2,
+            contention: asks.3,
+        },
+    )
 }
 
 fn grid() -> impl Strategy<Value = Grid> {

@@ -2,6 +2,7 @@
 //! The integration tests of this crate, as one program: each file of this folder is a module.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod access;
 mod aqm;
 mod arbitrary;
 mod beam;

@@ -2,11 +2,14 @@
 //! The cases: frame sizes, delay, clients and profile.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
 
 use compile::compile;
+use emu::access::{AccessPlan, RateRequests};
 use emu::plan::{PipePlan, Plan};
 use emu::rules::{Rule, Rules};
+use emu::shaper::RatePlan;
 use emu::units::{BitRate, Direction, NANOS_PER_SEC, Nanos};
 use profile::Catalog;
 use proto::dataplane::v1 as pb;
@@ -32,6 +35,9 @@ pub enum Profile {
     /// `viasat2-pings` at the rate of the load, which the clients share, so that queue, random drop,
     /// shaper, channel and delay line all work and the queue drops nothing.
     Full,
+    /// As [`Profile::Full`], with capacity on demand: a client asks for what it needs in each superframe
+    /// of 1 ms, and has it 4 ms later.
+    Access,
     /// `viasat2-pings` as it is, with a shorter delay at most; each client loaded to 90 % of its rate.
     Viasat2,
 }
@@ -69,7 +75,7 @@ impl Case {
         };
         match profile {
             Profile::Transparent => Self { delay: Nanos::ZERO, ..case },
-            Profile::DelayOnly | Profile::Full => case,
+            Profile::DelayOnly | Profile::Full | Profile::Access => case,
             Profile::Viasat2 => {
                 let plan = viasat2().ok();
                 let pipe = plan.as_ref().map(|p| &p.pipes[LOADED]);
@@ -138,6 +144,12 @@ impl Case {
                 pipe.rate = BitRate::bps(self.share()).into();
                 pipe.delay.base = self.delay;
             }
+            Profile::Access => {
+                plan = viasat2()?;
+                let pipe = &mut plan.pipes[LOADED];
+                pipe.rate = RatePlan::Access(on_demand(2 * self.share()));
+                pipe.delay.base = self.delay;
+            }
             Profile::Viasat2 => {
                 plan = viasat2()?;
                 plan.pipes[LOADED].delay.base = self.delay;
@@ -159,6 +171,28 @@ impl Case {
             rules.insert(Rule::Prefix(address.into(), 32), format!("client{n}").parse()?)?;
         }
         Ok(rules)
+    }
+}
+
+/// Capacity of up to `peak` bit/s on demand. What was asked for exceeds the load, so that no queue grows.
+fn on_demand(peak: u64) -> AccessPlan {
+    let peak = NonZeroU64::new(peak).unwrap_or(NonZeroU64::MIN);
+    let millis = Nanos::from_millis;
+    let rate = RateRequests { max: peak, timeout: millis(100), gain: 5 << 14, drain: millis(10) };
+    AccessPlan {
+        peak,
+        superframe: millis(1),
+        burst: 1_000,
+        packs: true,
+        constant: 0,
+        free: 0,
+        rate: Some(rate),
+        volume: NonZeroU64::new(1 << 30),
+        interval: Nanos::ZERO,
+        request_delay: millis(2),
+        plan_delay: millis(2),
+        log_on: None,
+        contention: None,
     }
 }
 
@@ -184,6 +218,7 @@ impl fmt::Display for Profile {
             Self::Transparent => "transparent",
             Self::DelayOnly => "delay-only",
             Self::Full => "full",
+            Self::Access => "access",
             Self::Viasat2 => "viasat2",
         })
     }

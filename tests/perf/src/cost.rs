@@ -131,7 +131,12 @@ pub fn measure(bench: &Bench, case: &Case, effort: Effort) -> Result<Cost, Error
 
 /// Fills the delay line, gives every client some frames and queues some time to build up.
 pub fn warm_up(ours: &mut Ours, case: &Case) {
-    let queues = if case.profile == Profile::Viasat2 { NANOS_PER_SEC / 10 } else { 0 };
+    let queues = match case.profile {
+        Profile::Viasat2 => NANOS_PER_SEC / 10,
+        // What waited for the first grant has left.
+        Profile::Access => NANOS_PER_SEC / 50,
+        Profile::Transparent | Profile::DelayOnly | Profile::Full => 0,
+    };
     let clients = 15.0 * f64::from(case.clients) / case.pps() * NANOS_PER_SEC as f64;
     let delays = case.delay.0 * 12 / 10;
     ours.run_until(Instant((delays + queues).max(clients as u64) + WARM.0));

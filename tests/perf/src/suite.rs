@@ -78,6 +78,10 @@ pub fn guarded() -> Vec<Case> {
         Case { delay: Nanos::from_millis(1), ..on_links(64) },
         Case { ruled: true, ..full(SMALL, 10_000) },
         Case { captured: true, ..smallest },
+        Case::new(SMALL, Profile::Access, 1, 1),
+        Case::new(SMALL, Profile::Access, 1, 1_000),
+        // What a thousand clients cost without it.
+        Case::new(SMALL, Profile::Full, 1, 1_000),
     ]
 }
 

@@ -198,7 +198,7 @@ impl Pipe {
         if mark {
             self.mark_at(shared, at, place, len);
         }
-        if self.in_beam {
+        if self.is_in_beam() {
             self.joined(at, len, place);
         } else if self.shaper.is_idle() {
             if self.extras.watched {

@@ -15,7 +15,7 @@ use crate::stats::DropReason;
 use crate::store::{Ahead, Place, Store};
 use crate::units::{BitRate, Instant};
 
-use super::{Pipe, Shared};
+use super::{Pipe, Served, Shared};
 
 /// Additional state of a pipe in a beam.
 #[derive(Debug, Default)]
@@ -35,14 +35,14 @@ impl Pipe {
     #[inline]
     #[must_use]
     pub fn is_in_beam(&self) -> bool {
-        self.in_beam
+        self.served == Served::ByBeam
     }
 
     /// From `at` on frames that leave the shaper wait for a beam.
     pub fn join_beam<B: Buffer>(&mut self, shared: &mut Shared<B>, at: Instant) {
         self.serve(shared, at, u32::MAX);
         self.stop_cross();
-        self.in_beam = true;
+        self.served = Served::ByBeam;
         self.choosing = false;
         self.cold.stage = Stage { ahead: self.fifo.ahead(), rate: None };
         self.look_later();
@@ -55,7 +55,8 @@ impl Pipe {
         while self.cold.stage.ahead.waiting() > 0 {
             self.depart(shared, at);
         }
-        self.in_beam = false;
+        self.served = Served::ByShaper;
+        self.look_for_superframes();
         self.choosing = false;
         self.cold.stage = Stage::default();
         self.look_later();

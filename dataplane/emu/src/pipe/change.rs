@@ -33,6 +33,7 @@ impl Pipe {
         let Origin { key, start, .. } = *origin;
         // All of it: frames that a plan without a limit released must leave under that plan.
         self.serve(shared, at, u32::MAX);
+        self.keep_access();
         self.admitted = plan.queue.admits_up_to();
         self.extras = Extras::of(plan);
         self.unchecked = Mtu::unchecked(plan.mtu);
@@ -82,10 +83,19 @@ impl Pipe {
             self.set_cross(plan, key, at);
         }
         self.at_arrival = at_arrival(plan);
+        self.look_for_superframes();
         self.look_later();
         // Without a rate limit the queue empties from now on.
         self.serve_until(shared, at);
         self.look_for_special();
+    }
+
+    /// Keeps the accounts of capacity on demand, which the next plan may not have.
+    fn keep_access(&mut self) {
+        if self.shaper.is_on_demand() {
+            let past = self.cold.access.get_or_insert_default();
+            **past = past.plus(self.shaper.take_access());
+        }
     }
 
     /// Hints that it will take a change soon, which leaves some parts as they are.

@@ -20,7 +20,7 @@ impl Pipe {
     pub(super) fn set_cross(&mut self, plan: &PipePlan, key: StreamKey, at: Instant) {
         let before = self.cold.cross.take();
         // Behind a beam there is no one queue to fill.
-        let plan = plan.cross().filter(|_| !self.in_beam);
+        let plan = plan.cross().filter(|_| !self.is_in_beam());
         self.cold.cross = plan.map(|plan| match before {
             Some(cross) if cross.plan() == plan => cross,
             _ => Box::new(Cross::new(plan, key, at)),
@@ -91,7 +91,7 @@ impl Pipe {
         }
         self.fifo.depart(&mut shared.store, None);
         // Else it keeps its place until the frames before it have left; a beam relies on that.
-        if !self.in_beam && self.fifo.head() == Some(Head::Lost) {
+        if !self.is_in_beam() && self.fifo.head() == Some(Head::Lost) {
             self.fifo.pop(&mut shared.store);
         }
     }

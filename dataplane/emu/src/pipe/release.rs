@@ -26,7 +26,7 @@ impl Pipe {
     #[inline(never)]
     fn next_served(&self) -> Instant {
         let waits = self.plain || !self.has_cross() || self.fifo.queue_len() > self.phantoms;
-        let finish = self.shaper.finish().filter(|_| waits && !self.in_beam);
+        let finish = self.shaper.finish().filter(|_| waits && !self.is_in_beam());
         finish.unwrap_or(Instant::MAX)
     }
 

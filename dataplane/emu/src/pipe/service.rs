@@ -11,7 +11,7 @@ use crate::stats::DropReason;
 use crate::store::{Place, Queued, Store};
 use crate::units::Instant;
 
-use super::{AT_ONCE, LOOK_AFTER, Pipe, Shared};
+use super::{AT_ONCE, LOOK_AFTER, Pipe, Served, Shared};
 
 impl Pipe {
     /// Serves the queue up to and including `t`. Frames that an earlier plan had queued and a
@@ -38,15 +38,66 @@ impl Pipe {
         t: Instant,
         most: u32,
     ) -> u32 {
-        if self.in_beam {
-            self.pull(shared, t);
-            return 0;
+        if self.served != Served::ByShaper {
+            return self.serve_elsewhere(shared, t, most);
         }
         let mut served = self.serve_shaper::<false, B>(shared, t.min(self.cross_next), most);
         if self.cross_next <= t && self.has_cross() {
             served = self.serve_cross(shared, t, most, served);
         }
         self.look_later();
+        served
+    }
+
+    /// As [`Pipe::serve`], of a pipe in a beam or with capacity on demand.
+    #[inline(never)]
+    fn serve_elsewhere<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant, most: u32) -> u32 {
+        if self.is_in_beam() {
+            self.pull(shared, t);
+            return 0;
+        }
+        let served = self.serve_superframes::<false, B>(shared, t, most);
+        self.look_later();
+        served
+    }
+
+    /// Lets up to `most` frames leave in superframes up to and including `t`; returns the number.
+    /// With `PLAIN` the pipe is plain.
+    fn serve_superframes<const PLAIN: bool, B: Buffer>(
+        &mut self,
+        shared: &mut Shared<B>,
+        t: Instant,
+        most: u32,
+    ) -> u32 {
+        let mut served = 0;
+        let mut head = None;
+        while served < most
+            && let Some(finish) = self.shaper.finish().filter(|finish| *finish <= t)
+        {
+            if PLAIN || !self.choosing {
+                let Some(leaves) = head.or_else(|| self.fifo.queued(&shared.store)) else {
+                    self.shaper.rest();
+                    break;
+                };
+                head = Some(leaves);
+                if !self.shaper.leaves(self.queued, self.fifo.queue_len()) {
+                    continue;
+                }
+                served += 1;
+                self.leave_queue::<PLAIN, B>(shared, finish, leaves);
+            }
+            if !PLAIN && self.extras.watched {
+                served += self.police(shared, finish, most - served);
+                if self.choosing {
+                    break;
+                }
+            }
+            head = self.fifo.queued(&shared.store);
+            match head {
+                Some(next) => self.shaper.follow_at_once(next.bytes()),
+                None => self.shaper.rest_on_demand(),
+            }
+        }
         served
     }
 
@@ -80,7 +131,10 @@ impl Pipe {
     /// As [`Pipe::serve`], of a pipe that is plain.
     fn serve_plain<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant, most: u32) -> u32 {
         debug_assert!(self.plain && !self.choosing);
-        let served = self.serve_shaper::<true, B>(shared, t, most);
+        let served = match self.served {
+            Served::InSuperframes => self.serve_superframes::<true, B>(shared, t, most),
+            Served::ByShaper | Served::ByBeam => self.serve_shaper::<true, B>(shared, t, most),
+        };
         self.look = self.next_look();
         served
     }
@@ -163,7 +217,7 @@ impl Pipe {
     /// to catch up with at once.
     #[inline]
     pub(super) fn look_later(&mut self) {
-        self.look = if self.in_beam { Instant::MAX } else { self.next_look() };
+        self.look = if self.is_in_beam() { Instant::MAX } else { self.next_look() };
         if self.has_cross() {
             self.look = self.look.min(self.look_at_cross());
         }
@@ -182,7 +236,7 @@ impl Pipe {
     /// is far away in memory. Returns the number.
     #[inline]
     pub fn look<B: Buffer>(&mut self, shared: &mut Shared<B>, now: Instant, most: u32) -> u32 {
-        if self.look > now && self.fifo.next_due().is_some() || self.in_beam {
+        if self.look > now && self.fifo.next_due().is_some() || self.is_in_beam() {
             return 0;
         }
         let most = most.min(AT_ONCE);

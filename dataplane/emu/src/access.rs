@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Access to the capacity of a return link: a terminal sends in the bursts that it was assigned, and
+//! asks for more while frames wait (demand assignment, DVB-RCS2: ETSI EN 301 545-2 §9).
+//!
+//! Time is divided into superframes. At the start of each, the terminal sends what its bursts of this
+//! superframe carry, and the frames that are complete leave. Its bursts are the sum of
+//!
+//! - the *constant assignment* (CRA), which needs no request;
+//! - the *rate* that was granted last (RBDC): it holds until the next grant, or its time-out;
+//! - *volume* that was granted and is not used up (VBDC);
+//! - *free capacity* (FCA), which comes without a request while frames wait;
+//!
+//! and never more than the rate of the pipe. What a burst carries beyond the waiting frames is lost.
+//!
+//! While frames wait after a superframe, the terminal sends a request, at most one per interval. The
+//! request travels to the scheduler, and the burst plan with the grant back: it applies to the first
+//! superframe after both delays. The rate asked for is that of arrivals since the last request times a
+//! gain, and what serves the waiting bytes within a time; the volume asked for is what waits and neither
+//! was asked for already nor will be served without. OpenSAND's and sns3's terminals ask in similar ways.
+//!
+//! An idle terminal loses its place after a time: then log-on takes a while before the first request.
+//! Where requests have no slots of their own, the first one is sent in contention (slotted ALOHA, N.
+//! Abramson 1970): it collides with probability 1 − e^−G at a load of G bursts per slot, which the
+//! terminal learns when the plan comes without it; then it waits for a random number of superframes.
+//!
+//! Everything happens at starts of superframes, and depends on seed and arrivals only. Frames that arrive
+//! at the start of a superframe wait for the next one. An idle terminal has no events: what was granted
+//! for the time without frames is lost when the next one comes.
+//!
+//! Differs from the standard in that requests and plans are not frames and are never lost but in
+//! contention, and in that a terminal's bursts leave together at the start of the superframe. Other
+//! terminals do not matter here: the rate of the pipe is what the scheduler would give at most.
+//!
+//! Units: bytes as the framing of the pipe counts them.
+
+mod terminal;
+
+pub(crate) use terminal::Terminal;
+
+use std::num::NonZeroU64;
+
+use thiserror::Error;
+
+use crate::units::{NANOS_PER_SEC, Nanos, Probability};
+
+/// Most requests that may be under way.
+pub const MAX_REQUESTS: u64 = 256;
+/// A shorter superframe would be an event too often.
+pub const MIN_SUPERFRAME: Nanos = Nanos::from_millis(1);
+pub const MAX_SUPERFRAME: Nanos = Nanos::from_secs(1);
+/// Longest delay of a request or a plan, and longest interval and time-out.
+pub const MAX_DELAY: Nanos = Nanos::from_secs(60);
+pub const MAX_BURST: u32 = 65_535;
+
+/// The parameters of a terminal's access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessPlan {
+    /// The most that the terminal is assigned, in bit/s; no rate is unlimited here.
+    pub peak: NonZeroU64,
+    pub superframe: Nanos,
+    /// Payload of a burst in bytes.
+    pub burst: u32,
+    /// Whether a frame begins in the burst in which the one before it ends (RLE with packing); else it
+    /// begins in a burst of its own.
+    pub packs: bool,
+    /// Bursts of each superframe without a request.
+    pub constant: u32,
+    /// Bursts of each superframe without a request while frames wait.
+    pub free: u32,
+    pub rate: Option<RateRequests>,
+    /// Most bytes that may be asked for and not yet granted; none: volume is not asked for.
+    pub volume: Option<NonZeroU64>,
+    /// Least time between two requests.
+    pub interval: Nanos,
+    /// From the terminal to the scheduler.
+    pub request_delay: Nanos,
+    /// From the scheduler to the terminal, with the time to compute the plan.
+    pub plan_delay: Nanos,
+    pub log_on: Option<LogOn>,
+    pub contention: Option<Contention>,
+}
+
+/// Requests for a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateRequests {
+    /// The most that is asked for, in bit/s.
+    pub max: NonZeroU64,
+    /// A rate that was granted ends after this time without another grant.
+    pub timeout: Nanos,
+    /// Of the rate of arrivals, in multiples of 2⁻¹⁶.
+    pub gain: u32,
+    /// Waiting bytes are to be served within this time; zero: they do not count.
+    pub drain: Nanos,
+}
+
+/// Log-on of a terminal that was idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOn {
+    /// Time without frames after which a terminal is logged off.
+    pub after: Nanos,
+    /// From its first frame to its first request.
+    pub delay: Nanos,
+}
+
+/// Contention for the slot of the first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contention {
+    /// Probability that a request collides with none of others.
+    pub success: Probability,
+    /// Superframes to wait at most after a collision.
+    pub backoff: u32,
+}
+
+/// Why the core refuses parameters of access.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum AccessError {
+    #[error(
+        "a superframe of {} ns: choose {} to {} ns", .0.0, MIN_SUPERFRAME.0, MAX_SUPERFRAME.0
+    )]
+    Superframe(Nanos),
+    #[error("bursts of {0} B: choose 1 to {MAX_BURST} B")]
+    Burst(u32),
+    #[error("a delay, an interval or a time-out of {} ns: choose at most {} ns", .0.0, MAX_DELAY.0)]
+    Delay(Nanos),
+    #[error("{0} requests under way, at most {MAX_REQUESTS}: choose a longer interval of requests")]
+    Requests(u64),
+    #[error(
+        "a rate of {0} bit/s is less than a burst per superframe: choose a higher rate, or shorter \
+         bursts"
+    )]
+    Peak(u64),
+    /// Nothing would ever leave.
+    #[error("neither constant or free bursts nor requests for rate or volume: give one of them")]
+    Nothing,
+    #[error("a request never succeeds in contention: choose a lower load")]
+    Hopeless,
+}
+
+impl AccessPlan {
+    /// Superframes from a request to its grant.
+    pub(crate) fn round_trip(&self) -> u64 {
+        self.superframes(Nanos(self.request_delay.0.saturating_add(self.plan_delay.0))).max(1)
+    }
+
+    /// The least number of superframes that lasts for `time`.
+    pub(crate) fn superframes(&self, time: Nanos) -> u64 {
+        time.0.div_ceil(self.superframe.0.max(1))
+    }
+
+    /// Requests that may be under way at once.
+    pub(crate) fn under_way(&self) -> u64 {
+        self.round_trip() / self.superframes(self.interval).max(1) + 1
+    }
+
+    /// Whole bursts of superframe `n` at a rate in bit/s since superframe 0, in bytes: sums over any
+    /// number of superframes are exact but for the burst that is not complete.
+    pub(crate) fn bytes_of(&self, rate: u64, n: u64) -> u64 {
+        let one = u128::from(self.burst.max(1)) * 8 * u128::from(NANOS_PER_SEC);
+        let until = |n: u64| {
+            u128::from(n).saturating_mul(self.superframe.0.into()).saturating_mul(rate.into()) / one
+        };
+        let bursts = until(n.saturating_add(1)) - until(n);
+        u64::try_from(bursts).unwrap_or(u64::MAX).saturating_mul(self.burst.into())
+    }
+
+    /// The most bytes that leave at one instant.
+    pub(crate) fn at_once(&self) -> u64 {
+        self.bytes_of(self.peak.get(), 0).saturating_add(self.burst.into())
+    }
+
+    /// Checks what the core relies on.
+    ///
+    /// # Errors
+    /// The first limit that is broken.
+    pub fn check(&self) -> Result<(), AccessError> {
+        if !(MIN_SUPERFRAME..=MAX_SUPERFRAME).contains(&self.superframe) {
+            return Err(AccessError::Superframe(self.superframe));
+        }
+        if !(1..=MAX_BURST).contains(&self.burst) {
+            return Err(AccessError::Burst(self.burst));
+        }
+        let log_on = self.log_on.map(|it| [it.after, it.delay]);
+        let rate = self.rate.map(|it| [it.timeout, it.drain]);
+        let times = [self.interval, self.request_delay, self.plan_delay];
+        for time in
+            times.into_iter().chain(log_on.into_iter().flatten()).chain(rate.into_iter().flatten())
+        {
+            if time > MAX_DELAY {
+                return Err(AccessError::Delay(time));
+            }
+        }
+        if self.under_way() > MAX_REQUESTS {
+            return Err(AccessError::Requests(self.under_way()));
+        }
+        let burst = u128::from(self.burst) * 8 * u128::from(NANOS_PER_SEC);
+        if u128::from(self.peak.get()) * u128::from(self.superframe.0) < burst {
+            return Err(AccessError::Peak(self.peak.get()));
+        }
+        if self.constant == 0 && self.free == 0 && self.rate.is_none() && self.volume.is_none() {
+            return Err(AccessError::Nothing);
+        }
+        if self.contention.is_some_and(|it| it.success == Probability::ZERO) {
+            return Err(AccessError::Hopeless);
+        }
+        Ok(())
+    }
+}
+
+/// What a terminal asked for and was granted, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccessStats {
+    /// Volume, and rate over the interval of requests.
+    pub asked: u64,
+    /// In superframes in which frames waited.
+    pub granted: u64,
+    /// Of those, what frames took.
+    pub used: u64,
+    /// Requests that were sent.
+    pub requests: u64,
+    /// Requests that collided in contention.
+    pub collisions: u64,
+}
+
+impl AccessStats {
+    #[must_use]
+    pub fn plus(self, o: Self) -> Self {
+        Self {
+            asked: self.asked + o.asked,
+            granted: self.granted + o.granted,
+            used: self.used + o.used,
+            requests: self.requests + o.requests,
+            collisions: self.collisions + o.collisions,
+        }
+    }
+}
