@@ -23,7 +23,7 @@ const CALLED: [(&[&str], &str); 6] = [
     ),
     (&["buffer", "limit", "aqm"], "linkctl set queue 10MB"),
     (
-        &["reorder", "duplicate", "corrupt", "mtu", "fade", "capacity", "cross_traffic"],
+        &["access", "reorder", "duplicate", "corrupt", "mtu", "fade", "capacity", "cross_traffic"],
         "linkctl help set part has an example of it",
     ),
 ];

@@ -47,12 +47,13 @@ Examples:
   linkctl set part 'mtu = { limit = \"1280 B\", exceeded = \"drop\" }' -d forward
   linkctl set part 'drop_run = { pass = 999, drop = 1, once = true }'   set again, it starts again
   linkctl set part 'cross_traffic = { rate = \"30 Mbit/s\", poisson = true }' -d forward
+  linkctl set part 'access = \"none\"' -d return     the whole rate at any time, without requests
   linkctl set part 'queue = { codel = { interval = \"600 ms\" }, ecn = true }'
 
 The keys are those of [forward] and [return] in a profile. \"none\" is a value of
-gilbert_elliott, four_state_loss, drop_run, reorder, cross_traffic, fade, capacity, reconfiguration,
-queue.random_drop, queue.red, queue.codel, queue.pie, delay.body, link_layer and mtu. [] removes
-a list, and \"0 %\" a probability.";
+gilbert_elliott, four_state_loss, drop_run, reorder, cross_traffic, fade, access, capacity,
+reconfiguration, queue.random_drop, queue.red, queue.codel, queue.pie, delay.body, link_layer and mtu.
+[] removes a list, and \"0 %\" a probability.";
 
 /// How a random duration is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -51,6 +51,8 @@ async fn a_scrape_says_what_the_dataplane_counted() {
         (r#"corrupted_bytes_total{link="main",client="10.0.0.1",direction="return"}"#, 300.0),
         (r#"cross_offered_packets_total{link="main",client="10.0.0.1",direction="return"}"#, 7.0),
         (r#"cross_dropped_bytes_total{link="main",client="10.0.0.1",direction="forward"}"#, 600.0),
+        (r#"access_used_bytes_total{link="main",client="10.0.0.1",direction="return"}"#, 3_000.0),
+        (r#"access_collisions_total{link="main",client="10.0.0.1",direction="return"}"#, 1.0),
         (r#"held_bytes{link="main",client="bypass",direction="forward"}"#, 100.0),
         (r#"queue_high_water_bytes{link="main",client="default",direction="forward"}"#, 36e6),
         (r#"queue_delay_seconds_sum{link="main",client="10.0.0.1",direction="forward"}"#, 2.5),

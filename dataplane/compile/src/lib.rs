@@ -236,7 +236,10 @@ mod opportunities;
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
+    use emu::access::{AccessPlan, Contention, LogOn, RateRequests};
     use emu::check::PlanError;
     use emu::shaper::{RatePlan, RateTrace};
     use emu::units::{BitRate, Direction};
@@ -355,6 +358,63 @@ mod tests {
         let (on, off) = (Nanos(2_000_000), Nanos(7_000_000));
         let expected = Arrivals::OnOff(OnOff { on, off, shape: 1.25 });
         assert_eq!(with(model::CrossTraffic { on_off, ..Default::default() }), expected);
+    }
+
+    #[test]
+    fn capacity_on_demand_is_compiled() {
+        let access = model::Access {
+            superframe_ns: 43_000_000,
+            burst_bytes: 100,
+            padding: true,
+            constant: 2,
+            free: 3,
+            rate_requests: Some(model::RateRequests {
+                max_bps: 2_000_000,
+                timeout_ns: 5_000_000,
+                gain: 1.5,
+                drain_ns: 6_000_000,
+            }),
+            volume_bytes: 9_000,
+            request_interval_ns: 1_000_000,
+            request_delay_ns: 2_000_000,
+            plan_delay_ns: 3_000_000,
+            log_on: Some(model::LogOn { after_ns: 7_000_000, delay_ns: 8_000_000 }),
+            contention: Some(model::Contention { load: 0.5, backoff: 4 }),
+        };
+        let message =
+            profile::Catalog::built_in().get("geo-rcs2").expect("built in").as_proto().clone();
+        let with = |access| {
+            let mut message = message.clone();
+            message.return_pipe.get_or_insert_default().access = access;
+            let plan = pb::Plan { profile: Some(message), ..pb::Plan::default() };
+            compile(&plan).unwrap_or_else(|e| panic!("{e}")).pipes[Direction::Return].rate.clone()
+        };
+        let millis = Nanos::from_millis;
+        let expected = AccessPlan {
+            peak: NonZeroU64::new(4_000_000).expect("not zero"),
+            superframe: millis(43),
+            burst: 100,
+            packs: false,
+            constant: 2,
+            free: 3,
+            rate: Some(RateRequests {
+                max: NonZeroU64::new(2_000_000).expect("not zero"),
+                timeout: millis(5),
+                gain: 3 << 15,
+                drain: millis(6),
+            }),
+            volume: NonZeroU64::new(9_000),
+            interval: millis(1),
+            request_delay: millis(2),
+            plan_delay: millis(3),
+            log_on: Some(LogOn { after: millis(7), delay: millis(8) }),
+            contention: Some(Contention {
+                success: Probability::new((-0.5_f64).exp()),
+                backoff: 4,
+            }),
+        };
+        assert_eq!(with(Some(access)), RatePlan::Access(expected));
+        assert_eq!(with(None), BitRate::bps(4_000_000).into());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU64;
 
+use emu::access::{AccessPlan, Contention, LogOn, RateRequests};
 use emu::episode::boundary::BoundaryPlan;
 use emu::held::{Clock, Grid, HeldPlan, Hold, Values};
 use emu::shaper::{Opportunities, RatePlan, RateTrace, VaryingPlan};
@@ -37,11 +38,40 @@ pub(super) fn rate(p: &model::Pipe) -> RatePlan {
         p.reconfiguration.as_ref().and_then(|r| periodic(r, &shares_of(r))),
     ];
     match p.rate_bps.map(NonZeroU64::new) {
+        Some(Some(peak)) if let Some(it) = &p.access => RatePlan::Access(access(it, peak)),
         Some(Some(peak)) if shares.iter().any(Option::is_some) => {
             RatePlan::Varying(VaryingPlan { peak, shares })
         }
         Some(rate) => rate.map_or(BitRate::Down, BitRate::PerSec).into(),
         None => BitRate::Unlimited.into(),
+    }
+}
+
+fn access(a: &model::Access, peak: NonZeroU64) -> AccessPlan {
+    let rate = a.rate_requests.as_ref().and_then(|it| {
+        let max = NonZeroU64::new(it.max_bps)?;
+        let gain = (it.gain * f64::from(1 << 16)).round() as u32;
+        Some(RateRequests { max, timeout: Nanos(it.timeout_ns), gain, drain: Nanos(it.drain_ns) })
+    });
+    let log_on = a.log_on.as_ref();
+    let contention = a.contention.as_ref();
+    AccessPlan {
+        peak,
+        superframe: Nanos(a.superframe_ns),
+        burst: a.burst_bytes,
+        packs: !a.padding,
+        constant: a.constant,
+        free: a.free,
+        rate,
+        volume: NonZeroU64::new(a.volume_bytes),
+        interval: Nanos(a.request_interval_ns),
+        request_delay: Nanos(a.request_delay_ns),
+        plan_delay: Nanos(a.plan_delay_ns),
+        log_on: log_on.map(|it| LogOn { after: Nanos(it.after_ns), delay: Nanos(it.delay_ns) }),
+        contention: contention.map(|it| Contention {
+            success: Probability::new((-it.load).exp()),
+            backoff: it.backoff,
+        }),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::slice;
 
 use dpdk::Link;
+use emu::access::AccessStats;
 use emu::client::ClientKey;
 use emu::histogram::Histogram;
 use emu::stats::{ClientStats, Count, DropReason, PipeStats, Snapshot};
@@ -210,6 +211,7 @@ fn pipe(p: &PipeStats) -> model::PipeStats {
         corrupted: Some(count(p.corrupted)),
         cross_offered: Some(count(p.cross_offered)),
         cross_dropped: Some(count(p.cross_dropped)),
+        access: access(p.access),
         queue_delay: histogram(&p.queue_delay),
         lateness: histogram(&p.lateness),
     }
@@ -221,6 +223,18 @@ fn histogram<const FIRST: u32, const N: usize>(
     let (sum_ns, first_bound_ns) = (h.sum().0, Histogram::<FIRST, N>::FIRST_BOUND.0);
     let some = h.counts().iter().any(|n| *n > 0);
     some.then(|| model::Histogram { counts: h.counts().to_vec(), sum_ns, first_bound_ns })
+}
+
+/// Absent without capacity on demand.
+fn access(a: AccessStats) -> Option<model::AccessStats> {
+    let AccessStats { asked, granted, used, requests, collisions } = a;
+    (granted > 0 || requests > 0).then_some(model::AccessStats {
+        requested_bytes: asked,
+        assigned_bytes: granted,
+        used_bytes: used,
+        requests,
+        collisions,
+    })
 }
 
 fn count(c: Count) -> model::Count {

@@ -24,6 +24,7 @@ pub fn add_pipe(sum: &mut Option<model::PipeStats>, p: model::PipeStats) {
     add(&mut s.cross_offered, p.cross_offered);
     add(&mut s.cross_dropped, p.cross_dropped);
     s.queue_max_bytes = s.queue_max_bytes.max(p.queue_max_bytes);
+    add_access(&mut s.access, p.access);
     add_histogram(&mut s.queue_delay, p.queue_delay);
     add_histogram(&mut s.lateness, p.lateness);
     for d in p.dropped {
@@ -32,6 +33,16 @@ pub fn add_pipe(sum: &mut Option<model::PipeStats>, p: model::PipeStats) {
             None => s.dropped.push(d),
         }
     }
+}
+
+fn add_access(sum: &mut Option<model::AccessStats>, more: Option<model::AccessStats>) {
+    let Some(more) = more else { return };
+    let sum = sum.get_or_insert_default();
+    sum.requested_bytes += more.requested_bytes;
+    sum.assigned_bytes += more.assigned_bytes;
+    sum.used_bytes += more.used_bytes;
+    sum.requests += more.requests;
+    sum.collisions += more.collisions;
 }
 
 /// Histograms of one kind have the same bounds.

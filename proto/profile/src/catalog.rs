@@ -7,12 +7,13 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const BUILT_IN: [&str; 17] = [
+const BUILT_IN: [&str; 18] = [
     include_str!("../profiles/viasat2.toml"),
     include_str!("../profiles/viasat2-pings.toml"),
     include_str!("../profiles/viasat2-bad-day.toml"),
     include_str!("../profiles/geo-600.toml"),
     include_str!("../profiles/geo-rain.toml"),
+    include_str!("../profiles/geo-rcs2.toml"),
     include_str!("../profiles/starlink.toml"),
     include_str!("../profiles/starlink-victoria.toml"),
     include_str!("../profiles/starlink-lagos.toml"),

@@ -161,10 +161,14 @@ impl Patch {
         }
     }
 
-    /// Removes the shares of a rate that is no longer constant, unless they are named.
+    /// Removes the shares of a rate that is no longer constant, and its capacity on demand, unless they
+    /// are named.
     fn remove_shares(&self, pipe: &mut pb::Pipe) {
         if !self.names("capacity") {
             pipe.capacity = None;
+        }
+        if !self.names("access") {
+            pipe.access = None;
         }
         if let Some(it) = &mut pipe.reconfiguration
             && !self.names("reconfiguration")

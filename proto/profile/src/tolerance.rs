@@ -154,7 +154,13 @@ fn spread(name: &str, pipe: &pb::Pipe) -> Option<Reasoned> {
         );
         (width, what)
     });
-    [Some(slot), body].into_iter().flatten().filter(|it| it.0 > 0).max_by_key(|it| it.0)
+    let superframe = pipe.access.as_ref().map_or(0, |access| access.superframe_ns);
+    let superframe = (superframe, format!("the {name} superframe of {}", rounded(superframe)));
+    [Some(slot), Some(superframe), body]
+        .into_iter()
+        .flatten()
+        .filter(|it| it.0 > 0)
+        .max_by_key(|it| it.0)
 }
 
 /// A quantile in tenths, with linear interpolation, of values at equally spaced probabilities.

@@ -5,6 +5,7 @@
 //! are reported, each with the TOML path of its field. The schema has the rules of single
 //! parameters; the rules here concern several.
 
+mod access;
 mod cross;
 mod loss;
 mod mtu;
@@ -306,6 +307,9 @@ fn check_pipe(found: &mut Violations, path: &str, pipe: &pb::Pipe) {
     }
     if let Some(queue) = &pipe.queue {
         queue::check(found, &at("queue"), queue);
+    }
+    if let Some(it) = &pipe.access {
+        access::check(found, path, it, pipe);
     }
     if let Some(it) = &pipe.cross_traffic {
         cross::check(found, &at("cross_traffic"), it, pipe);

@@ -209,6 +209,49 @@ fn cross() -> impl Strategy<Value = pb::CrossTraffic> {
     )
 }
 
+/// Capacity on demand of a pipe with a rate above a burst of each superframe.
+fn access() -> impl Strategy<Value = pb::Access> {
+    let rates = (
+        RATE_REQUESTS_MAX_BPS,
+        RATE_REQUESTS_TIMEOUT_NS,
+        RATE_REQUESTS_GAIN,
+        RATE_REQUESTS_DRAIN_NS,
+    )
+        .prop_map(|(max_bps, timeout_ns, gain, drain_ns)| pb::RateRequests {
+            max_bps,
+            timeout_ns,
+            gain,
+            drain_ns,
+        });
+    let log_on = (LOG_ON_AFTER_NS, LOG_ON_DELAY_NS)
+        .prop_map(|(after_ns, delay_ns)| pb::LogOn { after_ns, delay_ns });
+    let contention = (CONTENTION_LOAD, CONTENTION_BACKOFF)
+        .prop_map(|(load, backoff)| pb::Contention { load, backoff });
+    let bursts = (ACCESS_SUPERFRAME_NS, ACCESS_CONSTANT, ACCESS_FREE, any::<bool>());
+    let times = (ACCESS_REQUEST_DELAY_NS, ACCESS_PLAN_DELAY_NS, ACCESS_VOLUME_BYTES);
+    let asks = (option::of(rates), option::of(log_on), option::of(contention));
+    (bursts, times, asks).prop_map(|(bursts, times, (rate_requests, log_on, contention))| {
+        let (superframe_ns, constant, free, padding) = bursts;
+        let (request_delay_ns, plan_delay_ns, volume_bytes) = times;
+        pb::Access {
+            superframe_ns,
+            // A byte per millisecond is the least rate but one.
+            burst_bytes: 1,
+            padding,
+            constant: constant.max(1),
+            free,
+            rate_requests,
+            volume_bytes,
+            // One request at a time.
+            request_interval_ns: *ACCESS_REQUEST_INTERVAL_NS.end(),
+            request_delay_ns,
+            plan_delay_ns,
+            log_on,
+            contention,
+        }
+    })
+}
+
 fn capacity() -> impl Strategy<Value = pb::Capacity> {
     let daily = vec(CAPACITY_DAILY, CAPACITY_DAILY_ITEMS);
     (CAPACITY_MEAN, 0.0..0.99_f64, CAPACITY_CORRELATION_NS, daily).prop_map(
@@ -368,9 +411,26 @@ fn provenance() -> impl Strategy<Value = pb::Provenance> {
     })
 }
 
+/// A pipe that may have capacity on demand.
+fn return_pipe() -> impl Strategy<Value = pb::Pipe> {
+    (pipe(), option::of((access(), 8_000..*PIPE_RATE_BPS.end()))).prop_map(|(mut pipe, access)| {
+        if let Some((access, rate)) = access {
+            (pipe.access, pipe.rate_bps) = (Some(access), Some(rate));
+            (pipe.rate_trace, pipe.capacity, pipe.cross_traffic) = (None, None, None);
+            if let Some(it) = &mut pipe.reconfiguration {
+                it.shares.clear();
+            }
+            if let Some(it) = &mut pipe.delay {
+                it.slot_ns = 0;
+            }
+        }
+        pipe
+    })
+}
+
 fn valid() -> impl Strategy<Value = pb::Profile> {
     let head = ("[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}\\*?", "[^\\p{Cc}]{0,20}", TEXT, TEXT);
-    (head, pipe(), pipe(), option::of(provenance())).prop_map(
+    (head, pipe(), return_pipe(), option::of(provenance())).prop_map(
         |((name, group, description, source), forward, back, provenance)| pb::Profile {
             name,
             group,

@@ -9,7 +9,7 @@ mod snapshot;
 mod switch;
 mod table;
 
-pub use pipe::{Count, Dropped, Histogram, Pipe};
+pub use pipe::{Access, Count, Dropped, Histogram, Pipe};
 pub use snapshot::{
     Client, Conservation, EXPIRED, HostSpan, Lateness, Link, Memory, Port, PortLoss, Snapshot,
     Span, SwitchSpan, Tolerance, Worker,

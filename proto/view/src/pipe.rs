@@ -32,8 +32,39 @@ pub struct Pipe {
     /// Phantom frames that the queue dropped.
     #[serde(default)]
     pub cross_dropped: Count,
+    /// Capacity on demand; absent without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<Access>,
     pub queue_delay_ns: Option<Histogram>,
     pub lateness_ns: Option<Histogram>,
+}
+
+/// What a terminal asked for and was assigned. The difference of assigned and used bytes was lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Access {
+    pub requested_bytes: u64,
+    pub assigned_bytes: u64,
+    pub used_bytes: u64,
+    pub requests: u64,
+    pub collisions: u64,
+}
+
+impl AddAssign for Access {
+    fn add_assign(&mut self, other: Self) {
+        self.requested_bytes += other.requested_bytes;
+        self.assigned_bytes += other.assigned_bytes;
+        self.used_bytes += other.used_bytes;
+        self.requests += other.requests;
+        self.collisions += other.collisions;
+    }
+}
+
+impl From<pb::AccessStats> for Access {
+    fn from(stats: pb::AccessStats) -> Self {
+        let pb::AccessStats { requested_bytes, assigned_bytes, used_bytes, requests, collisions } =
+            stats;
+        Self { requested_bytes, assigned_bytes, used_bytes, requests, collisions }
+    }
 }
 
 /// Durations since the dataplane started. The first bucket is up to and including its bound,
@@ -179,6 +210,9 @@ impl AddAssign<&Self> for Pipe {
         self.generated += other.generated;
         self.cross_offered += other.cross_offered;
         self.cross_dropped += other.cross_dropped;
+        if let Some(other) = other.access {
+            *self.access.get_or_insert_default() += other;
+        }
         add_histogram(&mut self.queue_delay_ns, other.queue_delay_ns.as_ref());
         add_histogram(&mut self.lateness_ns, other.lateness_ns.as_ref());
     }
@@ -217,6 +251,7 @@ impl From<Option<pb::PipeStats>> for Pipe {
             generated: stats.generated.into(),
             cross_offered: stats.cross_offered.into(),
             cross_dropped: stats.cross_dropped.into(),
+            access: stats.access.map(Access::from),
             queue_delay_ns: stats.queue_delay.map(Histogram::from),
             lateness_ns: stats.lateness.map(Histogram::from),
         }

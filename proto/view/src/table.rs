@@ -7,7 +7,7 @@ use units::counted;
 
 use crate::grid;
 use crate::instant;
-use crate::pipe::{Count, Pipe};
+use crate::pipe::{Access, Count, Pipe};
 use crate::snapshot::{Client, Link, Port, Snapshot};
 
 const CLIENTS: [&str; 9] =
@@ -80,7 +80,7 @@ fn arranged(snapshot: &Snapshot, width: Option<usize>) -> String {
          lateness: p50 {}, p99 {}, p99.9 {}, max {} of {}\n\
          memory: {} used, {} at most, of {}\n\
          emulator drops: {}, longest stall {}\n\
-         {}{}conservation: {}",
+         {}{}{}conservation: {}",
         snapshot.generation,
         time(late.p50),
         time(late.p99),
@@ -94,6 +94,7 @@ fn arranged(snapshot: &Snapshot, width: Option<usize>) -> String {
         time(snapshot.stall_max_ns),
         if snapshot.lossy { LOSSY } else { "" },
         cross_traffic(snapshot),
+        access(snapshot),
         conservation(snapshot),
     )
 }
@@ -109,6 +110,31 @@ fn cross_traffic(snapshot: &Snapshot) -> String {
         return String::new();
     }
     format!("cross traffic: {} offered, {} dropped\n", count(offered), count(dropped))
+}
+
+/// A line on capacity on demand, if there was any.
+fn access(snapshot: &Snapshot) -> String {
+    let mut sum = None::<Access>;
+    let mut waiting = 0;
+    for pipe in pipes(snapshot) {
+        if let Some(of_pipe) = pipe.access {
+            *sum.get_or_insert_default() += of_pipe;
+            waiting += pipe.queue.bytes;
+        }
+    }
+    let Some(sum) = sum else { return String::new() };
+    let collided = match sum.collisions {
+        0 => String::new(),
+        n => format!(", of which {n} collided"),
+    };
+    format!(
+        "capacity on demand: {} wait, {} requested in {}{collided}, {} assigned, {} of them used\n",
+        size(waiting),
+        size(sum.requested_bytes),
+        counted(sum.requests, "request", "requests"),
+        size(sum.assigned_bytes),
+        size(sum.used_bytes),
+    )
 }
 
 /// A snapshot in a line, with the throughput since the last.

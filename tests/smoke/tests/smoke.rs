@@ -83,6 +83,7 @@ const TESTS: &[Test] = tests! {
     Both RealTime Programs stages::received_rate_follows_rate_trace,
     Both RealTime Programs stages::pings_match_quantiles_of_varying_delay,
     Once RealTime Programs stages::long_trace_is_played_step_by_step,
+    Once RealTime Programs stages::terminal_asks_for_capacity_and_has_it_a_round_trip_later,
     Both RealTime Programs baseline::fit_of_probe_log_recovers_base_and_slot,
     Once Patient Programs refusal::bad_change_is_refused_and_not_applied,
     Once Patient Programs refusal::too_little_memory_is_refused_with_figures,

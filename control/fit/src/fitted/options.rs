@@ -163,8 +163,9 @@ fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
         link_layer,
         mtu,
         queue,
-        // Its effect on the delay of pings is estimated as delay.
+        // Their effect on the delay of pings is estimated as delay.
         cross_traffic: _,
+        access: _,
         packet_loss: _,
         gilbert_elliott: _,
         four_state_loss: _,

@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use proto::dataplane::v1 as dp;
 use std::fmt;
-use view::{Histogram, Link, Pipe, Port, Snapshot, Tolerance, Worker};
+use view::{Access, Histogram, Link, Pipe, Port, Snapshot, Tolerance, Worker};
 
 const PREFIX: &str = "linkemu";
 pub(super) const NS: f64 = 1e-9;
@@ -321,7 +321,7 @@ fn ports(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
 /// A figure of a client and direction.
 type OfPipe = (&'static str, &'static str, MetricType, fn(&Pipe) -> u64);
 
-const OF_PIPE: [OfPipe; 21] = [
+const OF_PIPE: [OfPipe; 26] = [
     ("received_packets_total", "Packets that arrived", Counter, |p| p.received.packets),
     ("received_bytes_total", "Bytes that arrived", Counter, |p| p.received.bytes),
     ("sent_packets_total", "Packets handed to the egress port", Counter, |p| p.sent.packets),
@@ -361,7 +361,25 @@ const OF_PIPE: [OfPipe; 21] = [
     ("cross_dropped_bytes_total", "Bytes of phantom frames that the queue dropped", Counter, |p| {
         p.cross_dropped.bytes
     }),
+    ("access_requested_bytes_total", "Capacity that terminals requested", Counter, |p| {
+        access(p).requested_bytes
+    }),
+    (
+        "access_assigned_bytes_total",
+        "Capacity that was assigned to waiting packets",
+        Counter,
+        |p| access(p).assigned_bytes,
+    ),
+    ("access_used_bytes_total", "Assigned capacity that packets used", Counter, |p| {
+        access(p).used_bytes
+    }),
+    ("access_requests_total", "Requests for capacity", Counter, |p| access(p).requests),
+    ("access_collisions_total", "Requests that collided", Counter, |p| access(p).collisions),
 ];
+
+fn access(pipe: &Pipe) -> Access {
+    pipe.access.unwrap_or_default()
+}
 
 /// A pipe with its link, client and direction.
 type Place<'a> = ([(&'a str, &'a str); 3], &'a Pipe);

@@ -146,6 +146,13 @@ pub fn pipe(received: u64) -> pb::PipeStats {
         generated: count(0),
         cross_offered: count(7),
         cross_dropped: count(6),
+        access: Some(pb::AccessStats {
+            requested_bytes: 5_000,
+            assigned_bytes: 4_000,
+            used_bytes: 3_000,
+            requests: 20,
+            collisions: 1,
+        }),
         queue_delay: Some(pb::Histogram {
             counts: vec![2, 0, 1, 4],
             sum_ns: 2_500_000_000,

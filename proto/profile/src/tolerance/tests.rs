@@ -24,6 +24,7 @@ fn built_in_profiles_have_the_limits_of_their_links() {
         ("docsis31", 1_000, "strict", 10_000, "strict"),
         ("geo-600", 6_000, "1 % of its round trip of 600 ms", 16_000, "RFC 9406"),
         ("geo-rain", 6_000, "1 % of its round trip of 600 ms", 16_000, "RFC 9406"),
+        ("geo-rcs2", 5_001, "1 % of its round trip of 500 ms", 26_500, "superframe of 26.5 ms"),
         ("lte", 1_000, "strict", 11_631, "RFC 9406"),
         ("lte-driving", 1_000, "strict", 10_000, "strict"),
         ("starlink", 1_000, "strict", 10_000, "strict"),

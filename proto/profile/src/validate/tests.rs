@@ -248,6 +248,55 @@ fn every_limit_of_cross_traffic_is_checked() {
 }
 
 #[test]
+fn every_limit_of_capacity_on_demand_is_checked() {
+    let built_in = crate::Catalog::built_in();
+    let rcs2 = built_in.get("geo-rcs2").unwrap().as_proto().clone();
+    let with = |change: &dyn Fn(&mut pb::Pipe, &mut pb::Access)| {
+        let mut profile = rcs2.clone();
+        let pipe = profile.return_pipe.as_mut().unwrap();
+        let mut access = pipe.access.take().unwrap();
+        change(pipe, &mut access);
+        pipe.access = Some(access);
+        broken(|p| *p = profile.clone())
+    };
+    let one = |change: &dyn Fn(&mut pb::Pipe, &mut pb::Access), path: &str, words: &str| {
+        let found = with(change);
+        assert_eq!(found.len(), 1, "{path}: {found:?}");
+        assert_eq!(found[0].0, format!("return.access{path}"));
+        assert!(found[0].1.contains(words), "{found:?}");
+    };
+    assert_eq!(with(&|_, _| {}), []);
+    one(&|_, a| a.superframe_ns = 999_999, ".superframe", "below 1 ms");
+    one(&|_, a| a.burst_bytes = 0, ".burst", "below 1 B");
+    one(&|_, a| a.burst_bytes = 13_251, ".burst", "write at least 4.000302 Mbit/s");
+    assert_eq!(with(&|_, a| a.burst_bytes = 13_250), []);
+    let late = |_: &mut pb::Pipe, a: &mut pb::Access| {
+        (a.request_delay_ns, a.request_interval_ns) = (60_000_000_001, 1_000_000_000);
+    };
+    one(&late, ".request_delay", "above 1 min");
+    one(&|_, a| a.plan_delay_ns = 60_000_000_000, ".request_interval", "more than 256");
+    let rare = |_: &mut pb::Pipe, a: &mut pb::Access| {
+        (a.plan_delay_ns, a.request_interval_ns) = (60_000_000_000, 1_000_000_000);
+    };
+    assert_eq!(with(&rare), []);
+    let silent = |_: &mut pb::Pipe, a: &mut pb::Access| {
+        (a.constant, a.free, a.volume_bytes, a.rate_requests) = (0, 0, 0, None);
+    };
+    one(&silent, "", "no packet could leave");
+    one(&|p, _| p.rate_bps = None, "", "write a rate");
+    assert_eq!(with(&|p, _| p.rate_bps = Some(0)), [], "down");
+    one(&|p, _| p.delay.as_mut().unwrap().slot_ns = 1, ".superframe", "wait twice");
+    let cross = pb::CrossTraffic { rate_bps: 1_000_000, frame_bytes: 1_500, ..Default::default() };
+    one(&|p, _| p.cross_traffic = Some(cross), "", "cross_traffic");
+    let mut forward = rcs2.clone();
+    let access = forward.return_pipe.as_ref().unwrap().access;
+    forward.forward_pipe.as_mut().unwrap().access = access;
+    let found = broken(|p| *p = forward.clone());
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].0, "forward.access");
+}
+
+#[test]
 fn every_limit_of_varying_delay_and_loss_is_checked() {
     assert!(broken_pipe(|_| {}).is_empty());
     let one = |change: fn(&mut pb::Pipe), path: &str| {

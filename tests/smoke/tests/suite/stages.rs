@@ -10,6 +10,7 @@ use smoke::cpus::Cpus;
 use smoke::linkctl::{Change, Linkctl, REFUSED};
 use smoke::ping::{Ping, Pings};
 use smoke::process::Process;
+use smoke::stats::Stats;
 use smoke::testbed::SERVER;
 use smoke::udp::{Flow, Received};
 use smoke::wait;
@@ -298,4 +299,78 @@ fn follows_the_levels(pings: &Pings, begin: f64, late_ms: f64) -> anyhow::Result
         "{share} of the pings, as (level, s within it, ms, expected ms): {off:?}"
     );
     Ok(())
+}
+
+/// A terminal with a burst of an echo request in each superframe, and a round trip to the scheduler of
+/// 4 superframes.
+const ON_DEMAND: &str = r#"
+name = "on-demand"
+[forward]
+rate = "unlimited"
+queue.limit = "1 MB"
+delay.base = "50 ms"
+[return]
+rate = "4 Mbit/s"
+queue.limit = "1 MB"
+delay.base = "50 ms"
+[return.access]
+superframe = "50 ms"
+burst = "150 B"
+constant = 1
+volume = "1 MB"
+request_delay = "100 ms"
+plan_delay = "100 ms"
+rate_requests = { max = "2 Mbit/s", timeout = "1 s", gain = 1.5 }
+"#;
+const SUPERFRAME_MS: f64 = 50.0;
+const ROUND_TRIP_MS: f64 = 100.0;
+const GRANT_MS: f64 = 200.0;
+
+/// A few pings fit into the constant bursts. Many wait for the first grants, and later ones for a superframe.
+pub fn terminal_asks_for_capacity_and_has_it_a_round_trip_later(cpus: &Cpus) -> anyhow::Result<()> {
+    on_bed(cpus, emulator(1), |bed| {
+        let linkctl = bed.linkctl()?;
+        linkctl.set_profile(&written(bed, "on-demand.toml", ON_DEMAND)?, SEED)?;
+        let source = bed.client_address(0);
+        let pinged = |count, every| {
+            let interval = Duration::from_millis(every);
+            let pings = Ping::start(bed.client(), source, SERVER, count, interval)?.finish()?;
+            ensure!(pings.lost() == 0 && pings.out_of_order == 0, "{pings:?}");
+            anyhow::Ok(pings.replies.iter().map(|reply| reply.rtt_ms).collect::<Vec<_>>())
+        };
+        let access = |stats: &Stats| {
+            let back = &stats.client(&source.to_string())?.r#return;
+            back.access.context("no capacity on demand")
+        };
+        linkctl.mark()?;
+        let idle = pinged(20, 107)?;
+        let stats = drained(&linkctl)?;
+        let late = 2.0 * stats.lateness_ns.max as f64 / 1e6 + HOSTS_MS;
+        let longest = |rtts: &[f64]| rtts.iter().copied().fold(0.0, f64::max);
+        let alone = ROUND_TRIP_MS + SUPERFRAME_MS + late;
+        within("longest idle round trip, ms", longest(&idle), ROUND_TRIP_MS, alone)?;
+        let before = access(&stats)?;
+        ensure!(before.requested_bytes == 0 && before.assigned_bytes > 0, "{before:?}");
+        // Five pings of 98 bytes a superframe, and one constant burst.
+        linkctl.mark()?;
+        let busy = pinged(400, 10)?;
+        let stats = drained(&linkctl)?;
+        let late = 2.0 * stats.lateness_ns.max as f64 / 1e6 + HOSTS_MS;
+        // Before the first grant most pings wait. A request counts on the rate that was
+        // granted before, which may end, so that some packets wait for a second grant.
+        let [least, most] = [GRANT_MS * 0.5, 2.0 * (GRANT_MS + SUPERFRAME_MS) + late];
+        let longest = longest(&busy);
+        within("longest round trip, ms", longest, ROUND_TRIP_MS + least, ROUND_TRIP_MS + most)?;
+        let settled = &busy[250..];
+        let at_once = settled.iter().filter(|rtt| **rtt <= alone + late).count();
+        let share = at_once as f64 / settled.len() as f64;
+        within("share of the last 150 within a superframe", share, 0.9, 1.0)?;
+        let after = access(&stats)?;
+        println!("    {after:?}");
+        ensure!(after.requests > 0 && after.collisions == 0, "{after:?}");
+        ensure!(after.used_bytes <= after.assigned_bytes, "{after:?}");
+        let of_pings = stats.client(&source.to_string())?.r#return.sent.bytes;
+        ensure!(after.used_bytes == of_pings, "{after:?}, {of_pings} bytes were sent");
+        dropped_only_for(&stats, &[])
+    })
 }
