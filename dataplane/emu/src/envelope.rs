@@ -258,6 +258,9 @@ fn micro_events(p: &PipePlan) -> u128 {
         let shares = varying.shares.iter().flatten();
         events += shares.map(|s| every(s.interval())).sum::<u128>();
     }
+    if let RatePlan::Access(access) = &p.rate {
+        events += every(access.superframe);
+    }
     if let AqmPlan::Pie(pie) = p.queue.aqm {
         events += every(pie.update);
     }

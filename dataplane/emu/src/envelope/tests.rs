@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+use std::num::NonZeroU64;
+
 use super::*;
+use crate::access::AccessPlan;
 use crate::check::PlanError;
 use crate::delay::ExcursionPlan;
 use crate::episode::fade::FadePlan;
@@ -241,4 +244,29 @@ proptest! {
             let _ = longest_delay(room, rate, Traffic::Worst);
         }
     }
+}
+
+#[test]
+fn superframes_of_all_terminals_count_as_work() {
+    let access = AccessPlan {
+        peak: NonZeroU64::new(10_000_000).unwrap(),
+        superframe: ms(1),
+        burst: 100,
+        packs: true,
+        constant: 1,
+        free: 0,
+        rate: None,
+        volume: None,
+        interval: Nanos::ZERO,
+        request_delay: Nanos::ZERO,
+        plan_delay: Nanos::ZERO,
+        log_on: None,
+        contention: None,
+    };
+    let mut on_demand = plan(None, 1 << 20, Nanos::ZERO);
+    on_demand.pipes[Direction::Return].rate = RatePlan::Access(access);
+    // 17 clients with 1000 superframes a second.
+    assert_eq!(work(&on_demand, ROOM), Nanos(17_000 * EVENT.0));
+    let many = Room { clients: 1_000, ..ROOM };
+    assert!(matches!(on_demand.check(many), Err(PlanError::Work(_))));
 }
