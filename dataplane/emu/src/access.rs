@@ -68,7 +68,7 @@ pub struct AccessPlan {
     /// Bursts of each superframe without a request while frames wait.
     pub free: u32,
     pub rate: Option<RateRequests>,
-    /// Most bytes that may be asked for and not yet granted; none: volume is not asked for.
+    /// Most bytes that may be asked for and not yet used; none: volume is not asked for.
     pub volume: Option<NonZeroU64>,
     /// Least time between two requests.
     pub interval: Nanos,
@@ -213,7 +213,7 @@ pub struct AccessStats {
     pub asked: u64,
     /// In superframes in which frames waited.
     pub granted: u64,
-    /// Of those, what frames took.
+    /// Of those, what frames took, with their padding.
     pub used: u64,
     /// Requests that were sent.
     pub requests: u64,

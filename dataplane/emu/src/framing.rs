@@ -47,13 +47,6 @@ impl Framing {
             LinkLayer::Ptm => bytes + bytes.div_ceil(BLOCK),
         }
     }
-
-    /// As [`Framing::bytes`] of so many frames of `bytes` in all, if each had the mean length.
-    #[must_use]
-    pub fn sum(self, bytes: u64, frames: u32) -> u64 {
-        let mean = bytes / u64::from(frames.max(1));
-        self.bytes(u32::try_from(mean).unwrap_or(u32::MAX)).saturating_mul(frames.into())
-    }
 }
 
 impl From<i32> for Framing {

@@ -207,7 +207,8 @@ impl Shaper {
     }
 
     /// The rate at which the frame in service ends, or, without one, the rate at `at`; none
-    /// where there is no limit, or the link is down. With opportunities, their mean rate.
+    /// where there is no limit, or the link is down. With opportunities, their mean rate; with capacity
+    /// on demand, the most that is assigned.
     #[must_use]
     pub fn rate(&mut self, at: Instant) -> Option<NonZeroU64> {
         if self.is_idle() {
@@ -316,7 +317,8 @@ impl Shaper {
         if terminal.send() {
             return true;
         }
-        let at = terminal.wait(self.framing.sum(bytes, frames));
+        let mean = bytes / u64::from(frames.max(1));
+        let at = terminal.wait(frames, self.framing.bytes(u32::try_from(mean).unwrap_or(u32::MAX)));
         self.service = Service::Busy { at, fraction: 0 };
         false
     }

@@ -182,6 +182,54 @@ fn rate_below_a_burst_per_superframe_has_its_bursts() {
     assert!(waited.skip(500).all(|it| it <= Nanos(2 * SUPERFRAME.0)));
 }
 
+/// Requests for a rate and nothing else, of what arrives.
+fn rate_only(max: u64, constant: u32) -> AccessPlan {
+    let rate = RateRequests {
+        max: NonZeroU64::new(max).unwrap(),
+        timeout: Nanos::from_millis(1_000),
+        gain: 1 << 16,
+        drain: Nanos::from_millis(400),
+    };
+    AccessPlan { constant, volume: None, rate: Some(rate), ..terminal() }
+}
+
+#[test]
+fn rate_is_measured_without_the_pause_before() {
+    let rate = RateRequests { drain: Nanos::ZERO, ..rate_only(4_000_000, 1).rate.unwrap() };
+    let access = AccessPlan { rate: Some(rate), ..rate_only(1, 1) };
+    for pause in [0, 3_600_000] {
+        let mut engine = engine(access, 1);
+        // 2 Mbit/s after a ping and a pause.
+        let mut arrivals = vec![(5, 100)];
+        arrivals.extend((0..1_000).map(|n| (100 + pause + 4 * n, 1_000)));
+        let times = sent(&mut engine, &arrivals, millis(pause + 60_000));
+        let (first, fast) = (millis(100 + pause), times[900]);
+        let seconds = fast.since(first).0 as f64 / 1e9;
+        assert!(seconds < 6.0, "the 900th of 250 frames a second left after {seconds} s");
+    }
+}
+
+#[test]
+fn no_more_than_the_largest_rate_is_asked_for() {
+    // 16 kbit/s: 80 bytes a superframe, less than a burst.
+    let mut engine = engine(rate_only(16_000, 0), 1);
+    let times = sent(&mut engine, &[(5, 100); 50], millis(60_000));
+    assert_eq!(times.len(), 50);
+    let lasted = times[49].since(times[0]).0 as f64 / 1e9;
+    let bps = 49.0 * 800.0 / lasted;
+    assert!((bps / 16_000.0 - 1.0).abs() < 0.03, "{bps} bit/s");
+}
+
+#[test]
+fn padding_is_asked_for() {
+    let mut engine = engine(AccessPlan { packs: false, ..terminal() }, 1);
+    // Ten frames of 60 bytes take ten bursts of 100.
+    let times = sent(&mut engine, &[(5, 60); 10], millis(5_000));
+    assert!(times.iter().all(|at| *at == times[0]), "all leave with the first grant");
+    let access = accounts(&mut engine, millis(5_000)).access;
+    assert_eq!((access.asked, access.granted, access.used), (1_000, 1_000, 1_000));
+}
+
 #[test]
 fn upload_reaches_full_rate_after_one_round_trip_and_keeps_it() {
     let mut engine = engine(terminal(), 1);
@@ -291,9 +339,9 @@ proptest! {
     #![proptest_config(cases(200))]
 
     /// Bytes that leave in any superframe are at most those of the peak rate, and over all of them at
-    /// most what was granted; what was granted without constant and free bursts was asked for.
+    /// most what was granted; without constant and free bursts the first one waits for its grant.
     #[test]
-    fn frames_take_what_was_granted_and_grants_what_was_asked_for(
+    fn frames_take_no_more_than_was_granted_and_not_before(
         access in crate::arbitrary::access(),
         arrivals in prop::collection::vec((0_u64..300, 60_u16..1_500), 1..60),
         seed in 0_u64..4,

@@ -80,7 +80,7 @@ pub fn access() -> impl Strategy<Value = AccessPlan> {
         .prop_map(|(p, backoff)| Contention { success: Probability::new(p), backoff });
     let asks = (
         prop::option::of(rate),
-        (1_u64..1_000_000).prop_map(NonZeroU64::new),
+        (0_u64..1_000_000).prop_map(|most| NonZeroU64::new(most.saturating_sub(300_000))),
         prop::option::of(log_on),
         prop::option::of(contention),
     );

@@ -34,7 +34,6 @@ impl Granted {
     /// Bytes of the whole bursts of superframe `n`.
     fn bytes(&mut self, plan: &AccessPlan, n: u64) -> u64 {
         if n >= self.until {
-            self.carried = 0;
             return 0;
         }
         let burst = u128::from(plan.burst.max(1));
@@ -67,11 +66,11 @@ pub struct Terminal {
     may_ask: u64,
     /// Whether the first request after a pause has come through.
     known: bool,
-    /// Bytes served since the last request, and those that waited then.
+    /// Since when the rate of arrivals is measured: a superframe, at most the last request's, the bytes
+    /// served since, and those that waited then.
+    asked_at: u64,
     served: u64,
     waited: u64,
-    /// Superframe of the last request.
-    asked_at: u64,
     random: Stream,
     stats: AccessStats,
 }
@@ -106,10 +105,12 @@ impl Terminal {
         if (AccessPlan { peak: self.plan.peak, ..plan }) == self.plan {
             return Self { plan, ..self };
         }
-        let keeps_phase = plan.superframe == self.plan.superframe;
         let fresh = Self::new(plan, key, at);
-        let Self { phase, number, assigned, .. } = self;
-        if keeps_phase { Self { phase, number, assigned, ..fresh } } else { fresh }
+        if plan.superframe != self.plan.superframe {
+            return fresh;
+        }
+        let Self { phase, number, assigned, random, .. } = self;
+        Self { phase, number, assigned, asked_at: number, random, ..fresh }
     }
 
     pub fn plan(&self) -> &AccessPlan {
@@ -191,9 +192,10 @@ impl Terminal {
         self.left == 0
     }
 
-    /// The superframe ends with `waiting` bytes in the queue, the whole frame in service included. Returns
-    /// the start of the next one.
-    pub fn wait(&mut self, waiting: u64) -> Instant {
+    /// The superframe ends with so many frames of `bytes` each, on average, in the queue, that in service
+    /// included. Returns the start of the next one.
+    pub fn wait(&mut self, frames: u32, bytes: u64) -> Instant {
+        let waiting = self.cost(bytes).saturating_mul(frames.into());
         self.ask(waiting.saturating_sub(self.whole).saturating_add(self.left));
         self.number += 1;
         self.starts(self.number)
@@ -217,6 +219,10 @@ impl Terminal {
         if passed > 0 {
             self.ask_meanwhile();
             self.volume = self.volume.saturating_sub(passed.saturating_mul(peak));
+        }
+        // Arrivals before a long pause do not count, and not the pause either.
+        if passed >= self.interval() {
+            self.measure(n.saturating_sub(self.interval()), 0);
         }
         while let Some(grant) = self.grants.front().copied().filter(|grant| grant.from <= n) {
             self.grants.pop_front();
@@ -248,6 +254,7 @@ impl Terminal {
         let volume = self.volume_to_ask(waiting);
         let ends = rate == 0 && self.has_rate();
         if (rate, volume) == (0, 0) && !ends {
+            self.measure(n, waiting);
             return;
         }
         self.stats.requests += 1;
@@ -266,14 +273,22 @@ impl Terminal {
 
     /// A request of superframe `n` is on its way.
     fn request(&mut self, n: u64, waiting: u64, grant: Grant) {
-        let interval = self.plan.superframes(self.plan.interval).max(1);
+        let interval = self.interval();
         let of_rate = bytes_in(grant.rate, interval.saturating_mul(self.plan.superframe.0));
         self.stats.asked = self.stats.asked.saturating_add(grant.volume).saturating_add(of_rate);
         self.may_ask = n + interval;
-        self.asked_at = n;
-        self.served = 0;
-        self.waited = waiting;
+        self.measure(n, waiting);
         self.grants.push_back(grant);
+    }
+
+    /// Begins to measure the rate of arrivals after superframe `n`, with `waiting` bytes.
+    fn measure(&mut self, n: u64, waiting: u64) {
+        (self.asked_at, self.served, self.waited) = (n, 0, waiting);
+    }
+
+    /// Superframes between two requests.
+    fn interval(&self) -> u64 {
+        self.plan.superframes(self.plan.interval).max(1)
     }
 
     /// The requests of superframes that have passed without frames: one for the rate of the frames before,
@@ -316,7 +331,8 @@ impl Terminal {
             return asked;
         }
         let renewed = plan.superframes(plan.interval.min(rates.timeout)).max(1);
-        asked.max(bit_rate(plan.burst.into(), renewed.saturating_mul(plan.superframe.0)) + 1)
+        let least = bit_rate(plan.burst.into(), renewed.saturating_mul(plan.superframe.0)) + 1;
+        asked.max(least).min(rates.max.get())
     }
 
     /// The volume to ask for: what waits and was not asked for, less what comes in a round trip without.

@@ -37,6 +37,12 @@ pub(super) fn check(found: &mut Violations, path: &str, access: &pb::Access, pip
         let message = "packets would wait twice: leave out delay.slot, superframe takes its place";
         found.push(at(".superframe"), message);
     }
+    let asks_rate = access.rate_requests.as_ref().is_some_and(|it| it.max_bps > 0);
+    if access.rate_requests.is_some() && !asks_rate {
+        let message =
+            "is down, so that nothing is requested: write a rate, or leave out rate_requests";
+        found.push(at(".rate_requests.max"), message);
+    }
     let asks = access.rate_requests.is_some() || access.volume_bytes > 0;
     if access.constant == 0 && access.free == 0 && !asks {
         let message = "no packet could leave: write constant, free, rate_requests or volume";

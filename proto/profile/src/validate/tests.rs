@@ -283,6 +283,10 @@ fn every_limit_of_capacity_on_demand_is_checked() {
         (a.constant, a.free, a.volume_bytes, a.rate_requests) = (0, 0, 0, None);
     };
     one(&silent, "", "no packet could leave");
+    let down = |_: &mut pb::Pipe, a: &mut pb::Access| {
+        a.rate_requests.as_mut().unwrap().max_bps = 0;
+    };
+    one(&down, ".rate_requests.max", "is down");
     one(&|p, _| p.rate_bps = None, "", "write a rate");
     assert_eq!(with(&|p, _| p.rate_bps = Some(0)), [], "down");
     one(&|p, _| p.delay.as_mut().unwrap().slot_ns = 1, ".superframe", "wait twice");
