@@ -118,7 +118,8 @@ start() {
     host wan "$WAN"
     host client "$CLIENT"
     mkdir -p /run/linkemu
-    launch linkd-dataplane "$dataplane" --box "$HERE/box.toml"
+    # On a machine that has other work: without a priority above that.
+    launch linkd-dataplane "$dataplane" --box "$HERE/box.toml" --nice 0
     answers linkd-dataplane test -S /run/linkemu/dataplane.sock
     launch linkd "$linkd"
     answers linkd "$linkctl" show
