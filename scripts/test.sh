@@ -108,7 +108,7 @@ names() {
         sort -u | head -n 20
 }
 
-# First lines of the reasons of failed tests in log $1: what stands at the end of a long log is read.
+# First lines of the reasons of failed tests in log $1. They are repeated at the end, which is read first.
 reasons() {
     awk '/^---- .* ----$/ { name = $2; left = 2; next }
         left && NF { print "    " name ": " substr($0, 1, 300); --left }' "$1" | head -n 40

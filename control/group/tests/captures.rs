@@ -114,7 +114,7 @@ async fn capture_has_the_packets_of_all_boxes_on_one_clock() {
     // Missed copies are those of the chunk's box.
     let missed = |b| all.iter().filter(move |it| it.box_index == b && !it.missed.is_empty());
     assert_eq!(missed(0).map(|it| it.missed[0].copies).collect::<Vec<_>>(), [1, 2]);
-    // The time of a chunk is the least that any box has reached whose capture goes on.
+    // The time of a chunk is the least time that any box with a running capture has reached.
     let (mut reached, mut last) = ([start.time_ns - 50 * MS, start.time_ns], 0);
     let own = |b: u32| if b == 0 { [100, 900] } else { [300, 800] };
     let mut seen = [0, 0];

@@ -24,12 +24,12 @@
 //! terminal learns when the plan comes without it; then it waits for a random number of superframes.
 //!
 //! Everything happens at starts of superframes, and depends on seed and arrivals only. Frames that arrive
-//! at the start of a superframe wait for the next one. An idle terminal has no events: what was granted
-//! for the time without frames is lost when the next one comes.
+//! at the start of a superframe wait for the next one. An idle terminal has no events. Capacity that was
+//! granted for a time without frames is lost; the next frame finds out how much.
 //!
 //! Differs from the standard in that requests and plans are not frames and are never lost but in
-//! contention, and in that a terminal's bursts leave together at the start of the superframe. Other
-//! terminals do not matter here: the rate of the pipe is what the scheduler would give at most.
+//! contention, and in that a terminal's bursts leave together at the start of the superframe. There are
+//! no other terminals here: the scheduler grants up to the rate of the pipe.
 //!
 //! Units: bytes as the framing of the pipe counts them.
 
@@ -60,8 +60,8 @@ pub struct AccessPlan {
     pub superframe: Nanos,
     /// Payload of a burst in bytes.
     pub burst: u32,
-    /// Whether a frame begins in the burst in which the one before it ends (RLE with packing); else it
-    /// begins in a burst of its own.
+    /// True: a frame begins in the burst in which the previous frame ends (RLE with packing). False: each
+    /// frame begins in a new burst.
     pub packs: bool,
     /// Bursts of each superframe without a request.
     pub constant: u32,
@@ -89,7 +89,7 @@ pub struct RateRequests {
     pub timeout: Nanos,
     /// Of the rate of arrivals, in multiples of 2⁻¹⁶.
     pub gain: u32,
-    /// Waiting bytes are to be served within this time; zero: they do not count.
+    /// The requested rate serves the waiting bytes within this time. Zero: it ignores them.
     pub drain: Nanos,
 }
 
@@ -147,9 +147,14 @@ impl AccessPlan {
         time.0.div_ceil(self.superframe.0.max(1))
     }
 
+    /// Superframes between two requests, at least.
+    pub(crate) fn request_interval(&self) -> u64 {
+        self.superframes(self.interval).max(1)
+    }
+
     /// Requests that may be under way at once.
     pub(crate) fn under_way(&self) -> u64 {
-        self.round_trip() / self.superframes(self.interval).max(1) + 1
+        self.round_trip() / self.request_interval() + 1
     }
 
     /// Whole bursts of superframe `n` at a rate in bit/s since superframe 0, in bytes: sums over any
@@ -168,7 +173,7 @@ impl AccessPlan {
         self.bytes_of(self.peak.get(), 0).saturating_add(self.burst.into())
     }
 
-    /// Checks what the core relies on.
+    /// Checks the limits of all parameters.
     ///
     /// # Errors
     /// The first limit that is broken.

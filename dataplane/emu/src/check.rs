@@ -162,7 +162,7 @@ impl Plan {
             }
             let pipe = &self.pipes[direction];
             let is_shared = pipe.cross.is_some() || self.beams.shares_in(direction);
-            if matches!(pipe.rate, RatePlan::Access(_)) && is_shared {
+            if pipe.rate.is_on_demand() && is_shared {
                 return Err(PlanError::AccessShared);
             }
         }

@@ -33,7 +33,7 @@ use crate::mtu::Mtu;
 use crate::observe::Observer;
 use crate::plan::PipePlan;
 use crate::reorder::Reorder;
-use crate::shaper::{Origin, RatePlan, Shaper};
+use crate::shaper::{Origin, Shaper};
 use crate::stats::{Count, DropReason, PipeStats};
 use crate::store::{Fifo, Store};
 use crate::units::{Direction, Instant, Probability};
@@ -361,6 +361,5 @@ impl Pipe {
 /// The number of frames that may leave the queue when one arrives, so that its length is known well
 /// enough for a decision. All of them with capacity on demand: a request is for those that wait then.
 fn at_arrival(plan: &PipePlan) -> u32 {
-    let is_on_demand = matches!(plan.rate, RatePlan::Access(_));
-    if plan.queue.drops_late() && !is_on_demand { AT_ARRIVAL } else { u32::MAX }
+    if plan.queue.drops_late() && !plan.rate.is_on_demand() { AT_ARRIVAL } else { u32::MAX }
 }

@@ -115,8 +115,7 @@ impl PipePlan {
     /// terminal's alone.
     #[must_use]
     pub fn cross(&self) -> Option<CrossPlan> {
-        let is_on_demand = matches!(self.rate, RatePlan::Access(_));
-        self.cross.filter(|_| self.rate.max() != BitRate::Unlimited && !is_on_demand)
+        self.cross.filter(|_| self.rate.max() != BitRate::Unlimited && !self.rate.is_on_demand())
     }
 
     /// The losses of single frames that are drawn here, for an offloaded client.

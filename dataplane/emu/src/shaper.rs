@@ -63,6 +63,12 @@ impl RatePlan {
             Self::Access(access) => BitRate::PerSec(access.peak),
         }
     }
+
+    /// Whether capacity is asked for.
+    #[must_use]
+    pub fn is_on_demand(&self) -> bool {
+        matches!(self, Self::Access(_))
+    }
 }
 
 impl From<BitRate> for RatePlan {
@@ -132,13 +138,6 @@ impl Course {
             Self::Opportunities(link) => Some(link.start(at, bytes)),
             Self::Access(terminal) => Some(terminal.start(at, bytes)),
             Self::Trace(_) | Self::Varying(_) => None,
-        }
-    }
-
-    fn terminal(&mut self) -> Option<&mut Terminal> {
-        match self {
-            Self::Access(terminal) => Some(terminal),
-            Self::Trace(_) | Self::Varying(_) | Self::Opportunities(_) => None,
         }
     }
 }
@@ -294,6 +293,14 @@ impl Shaper {
         matches!(self.course.as_deref(), Some(Course::Access(_)))
     }
 
+    #[inline]
+    fn terminal(&mut self) -> Option<&mut Terminal> {
+        match self.course.as_deref_mut() {
+            Some(Course::Access(terminal)) => Some(terminal),
+            _ => None,
+        }
+    }
+
     /// What was asked for and granted.
     #[must_use]
     pub fn access(&self) -> AccessStats {
@@ -305,27 +312,27 @@ impl Shaper {
 
     /// As [`Shaper::access`]; the accounts begin again.
     pub fn take_access(&mut self) -> AccessStats {
-        let terminal = self.course.as_mut().and_then(|course| course.terminal());
-        terminal.map_or_else(AccessStats::default, Terminal::take_stats)
+        self.terminal().map_or_else(AccessStats::default, Terminal::take_stats)
     }
 
     /// With capacity on demand: whether the frame in service leaves at its finish, which is moved to
     /// the next superframe if it does not. `bytes` in `frames` are in the queue.
     #[inline]
     pub fn leaves(&mut self, bytes: u64, frames: u32) -> bool {
-        let Some(Course::Access(terminal)) = self.course.as_deref_mut() else { return true };
+        let framing = self.framing;
+        let Some(terminal) = self.terminal() else { return true };
         if terminal.send() {
             return true;
         }
         let mean = bytes / u64::from(frames.max(1));
-        let at = terminal.wait(frames, self.framing.bytes(u32::try_from(mean).unwrap_or(u32::MAX)));
+        let at = terminal.wait(frames, framing.bytes(u32::try_from(mean).unwrap_or(u32::MAX)));
         self.service = Service::Busy { at, fraction: 0 };
         false
     }
 
     /// With capacity on demand: all frames have left.
     pub fn rest_on_demand(&mut self) {
-        if let Some(Course::Access(terminal)) = self.course.as_deref_mut() {
+        if let Some(terminal) = self.terminal() {
             terminal.rest();
         }
         self.rest();
@@ -335,7 +342,7 @@ impl Shaper {
     #[inline]
     pub fn follow_at_once(&mut self, len: u32) {
         let bytes = self.framing.bytes(len);
-        if let Some(terminal) = self.course.as_mut().and_then(|course| course.terminal()) {
+        if let Some(terminal) = self.terminal() {
             terminal.follow(bytes);
         }
     }

@@ -53,7 +53,7 @@ fn millis(n: u64) -> Instant {
     Instant::ZERO + Nanos::from_millis(n)
 }
 
-/// Releases what is due until `end`, at each deadline, and returns the instants at which frames left.
+/// Releases frames at each deadline until `end`. Returns the due times of the released frames.
 fn released(engine: &mut Engine, end: Instant) -> Vec<Instant> {
     let mut times = Vec::new();
     while let Some(at) = engine.next_deadline().filter(|at| *at <= end) {
@@ -148,8 +148,8 @@ fn rate_is_granted_until_its_timeout() {
         ..terminal()
     };
     let mut engine = engine(access, 1);
-    // 101 frames of 100 bytes: 1 leaves at once, and 100 are to leave in 10 superframes, of which the
-    // constant burst takes one each. That is a rate of 9 more bursts, for 50 superframes.
+    // 101 frames of 100 bytes. The first one leaves at once. The requested rate serves the other 100 in 10
+    // superframes: 10 bursts in each, 9 of them beside the constant one. It is granted for 50 superframes.
     let mut arrivals = vec![(10, 100); 101];
     // The terminal stays busy, and may not ask again.
     arrivals.extend((0..1_000).map(|n| (60 + n, 100)));
@@ -166,8 +166,8 @@ fn rate_is_granted_until_its_timeout() {
 
 #[test]
 fn rate_below_a_burst_per_superframe_has_its_bursts() {
-    // Two frames of 98 bytes a superframe: less than two bursts of 150, of which one is constant. A request
-    // in each superframe asks for 144 bytes in each.
+    // Two frames of 98 bytes in each superframe, with one constant burst of 150 bytes. Each request is for
+    // 144 bytes per superframe, which is less than a burst.
     let rate = RateRequests {
         max: NonZeroU64::new(2_000_000).unwrap(),
         timeout: Nanos::from_millis(1_000),
@@ -338,8 +338,8 @@ fn change_of_peak_keeps_requests_and_change_of_access_loses_no_frame() {
 proptest! {
     #![proptest_config(cases(200))]
 
-    /// Bytes that leave in any superframe are at most those of the peak rate, and over all of them at
-    /// most what was granted; without constant and free bursts the first one waits for its grant.
+    /// The bytes of each superframe do not exceed the peak rate, and those of all superframes do not exceed
+    /// the granted ones. Without constant and free bursts the first frame waits for its grant.
     #[test]
     fn frames_take_no_more_than_was_granted_and_not_before(
         access in crate::arbitrary::access(),

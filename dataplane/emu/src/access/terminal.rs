@@ -51,7 +51,7 @@ pub struct Terminal {
     phase: Instant,
     /// The superframe in which it sends next, or has sent last.
     number: u64,
-    /// The superframe whose bursts were assigned last, and the next one.
+    /// The superframe after the last one whose bursts were assigned.
     assigned: u64,
     /// Bytes of the bursts of `number` that are left, if they were assigned.
     bytes: u64,
@@ -215,14 +215,14 @@ impl Terminal {
         let passed = n - self.assigned;
         self.assigned = n + 1;
         let peak = self.plan.bytes_of(self.plan.peak.get(), n);
-        // Nothing waited for what was granted in superframes that have passed.
+        // Grants of superframes that passed without frames are lost.
         if passed > 0 {
             self.ask_meanwhile();
             self.volume = self.volume.saturating_sub(passed.saturating_mul(peak));
         }
-        // Arrivals before a long pause do not count, and not the pause either.
-        if passed >= self.interval() {
-            self.measure(n.saturating_sub(self.interval()), 0);
+        // The measured rate of arrivals includes neither a long pause nor arrivals before it.
+        if passed >= self.plan.request_interval() {
+            self.measure(n.saturating_sub(self.plan.request_interval()), 0);
         }
         while let Some(grant) = self.grants.front().copied().filter(|grant| grant.from <= n) {
             self.grants.pop_front();
@@ -273,7 +273,7 @@ impl Terminal {
 
     /// A request of superframe `n` is on its way.
     fn request(&mut self, n: u64, waiting: u64, grant: Grant) {
-        let interval = self.interval();
+        let interval = self.plan.request_interval();
         let of_rate = bytes_in(grant.rate, interval.saturating_mul(self.plan.superframe.0));
         self.stats.asked = self.stats.asked.saturating_add(grant.volume).saturating_add(of_rate);
         self.may_ask = n + interval;
@@ -284,11 +284,6 @@ impl Terminal {
     /// Begins to measure the rate of arrivals after superframe `n`, with `waiting` bytes.
     fn measure(&mut self, n: u64, waiting: u64) {
         (self.asked_at, self.served, self.waited) = (n, 0, waiting);
-    }
-
-    /// Superframes between two requests.
-    fn interval(&self) -> u64 {
-        self.plan.superframes(self.plan.interval).max(1)
     }
 
     /// The requests of superframes that have passed without frames: one for the rate of the frames before,

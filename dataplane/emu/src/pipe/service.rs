@@ -41,7 +41,7 @@ impl Pipe {
         if self.served != Served::ByShaper {
             return self.serve_elsewhere(shared, t, most);
         }
-        let mut served = self.serve_shaper::<false, B>(shared, t.min(self.cross_next), most);
+        let mut served = self.serve_frames::<false, false, B>(shared, t.min(self.cross_next), most);
         if self.cross_next <= t && self.has_cross() {
             served = self.serve_cross(shared, t, most, served);
         }
@@ -56,48 +56,8 @@ impl Pipe {
             self.pull(shared, t);
             return 0;
         }
-        let served = self.serve_superframes::<false, B>(shared, t, most);
+        let served = self.serve_frames::<false, true, B>(shared, t, most);
         self.look_later();
-        served
-    }
-
-    /// Lets up to `most` frames leave in superframes up to and including `t`; returns the number.
-    /// With `PLAIN` the pipe is plain.
-    fn serve_superframes<const PLAIN: bool, B: Buffer>(
-        &mut self,
-        shared: &mut Shared<B>,
-        t: Instant,
-        most: u32,
-    ) -> u32 {
-        let mut served = 0;
-        let mut head = None;
-        while served < most
-            && let Some(finish) = self.shaper.finish().filter(|finish| *finish <= t)
-        {
-            if PLAIN || !self.choosing {
-                let Some(leaves) = head.or_else(|| self.fifo.queued(&shared.store)) else {
-                    self.shaper.rest();
-                    break;
-                };
-                head = Some(leaves);
-                if !self.shaper.leaves(self.queued, self.fifo.queue_len()) {
-                    continue;
-                }
-                served += 1;
-                self.leave_queue::<PLAIN, B>(shared, finish, leaves);
-            }
-            if !PLAIN && self.extras.watched {
-                served += self.police(shared, finish, most - served);
-                if self.choosing {
-                    break;
-                }
-            }
-            head = self.fifo.queued(&shared.store);
-            match head {
-                Some(next) => self.shaper.follow_at_once(next.bytes()),
-                None => self.shaper.rest_on_demand(),
-            }
-        }
         served
     }
 
@@ -114,7 +74,8 @@ impl Pipe {
         while self.cross_next <= t && self.has_cross() && served < most {
             self.cross_arrives(shared);
             served += 1;
-            served += self.serve_shaper::<false, B>(shared, t.min(self.cross_next), most - served);
+            served +=
+                self.serve_frames::<false, false, B>(shared, t.min(self.cross_next), most - served);
         }
         served
     }
@@ -132,16 +93,19 @@ impl Pipe {
     fn serve_plain<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant, most: u32) -> u32 {
         debug_assert!(self.plain && !self.choosing);
         let served = match self.served {
-            Served::InSuperframes => self.serve_superframes::<true, B>(shared, t, most),
-            Served::ByShaper | Served::ByBeam => self.serve_shaper::<true, B>(shared, t, most),
+            Served::InSuperframes => self.serve_frames::<true, true, B>(shared, t, most),
+            Served::ByShaper | Served::ByBeam => {
+                self.serve_frames::<true, false, B>(shared, t, most)
+            }
         };
         self.look = self.next_look();
         served
     }
 
-    /// As [`Pipe::serve`], up to the next phantom frame. With `PLAIN` the pipe is plain.
+    /// As [`Pipe::serve`], up to the next phantom frame. With `PLAIN` the pipe is plain; with `ON_DEMAND` a
+    /// frame leaves in the first superframe that has room for it.
     #[inline(always)]
-    fn serve_shaper<const PLAIN: bool, B: Buffer>(
+    fn serve_frames<const PLAIN: bool, const ON_DEMAND: bool, B: Buffer>(
         &mut self,
         shared: &mut Shared<B>,
         t: Instant,
@@ -159,6 +123,10 @@ impl Pipe {
                     self.shaper.rest();
                     break;
                 };
+                if ON_DEMAND && !self.shaper.leaves(self.queued, self.fifo.queue_len()) {
+                    head = Some(leaves);
+                    continue;
+                }
                 served += 1;
                 self.leave_queue::<PLAIN, B>(shared, finish, leaves);
             }
@@ -170,7 +138,9 @@ impl Pipe {
             }
             head = self.fifo.queued(&shared.store);
             match head {
+                Some(next) if ON_DEMAND => self.shaper.follow_at_once(next.bytes()),
                 Some(next) => self.shaper.follow(next.bytes(), next.arrived),
+                None if ON_DEMAND => self.shaper.rest_on_demand(),
                 None => self.shaper.rest(),
             }
         }

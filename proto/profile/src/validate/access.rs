@@ -37,8 +37,7 @@ pub(super) fn check(found: &mut Violations, path: &str, access: &pb::Access, pip
         let message = "packets would wait twice: leave out delay.slot, superframe takes its place";
         found.push(at(".superframe"), message);
     }
-    let asks_rate = access.rate_requests.as_ref().is_some_and(|it| it.max_bps > 0);
-    if access.rate_requests.is_some() && !asks_rate {
+    if access.rate_requests.as_ref().is_some_and(|it| it.max_bps == 0) {
         let message =
             "is down, so that nothing is requested: write a rate, or leave out rate_requests";
         found.push(at(".rate_requests.max"), message);
