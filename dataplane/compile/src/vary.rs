@@ -51,7 +51,8 @@ fn access(a: &model::Access, peak: NonZeroU64) -> AccessPlan {
     let rate = a.rate_requests.as_ref().and_then(|it| {
         let max = NonZeroU64::new(it.max_bps)?;
         let gain = (it.gain * f64::from(1 << 16)).round() as u32;
-        Some(RateRequests { max, timeout: Nanos(it.timeout_ns), gain, drain: Nanos(it.drain_ns) })
+        let [timeout, drain, decay] = [it.timeout_ns, it.drain_ns, it.decay_ns].map(Nanos);
+        Some(RateRequests { max, timeout, gain, drain, decay })
     });
     let log_on = a.log_on.as_ref();
     let contention = a.contention.as_ref();

@@ -15,7 +15,7 @@
 //! While frames wait after a superframe, the terminal sends a request, at most one per interval. The
 //! request travels to the scheduler, and the burst plan with the grant back: it applies to the first
 //! superframe after both delays. The rate asked for is that of arrivals since the last request times a
-//! gain, and what serves the waiting bytes within a time; the volume asked for is what waits and neither
+//! gain, and what serves the waiting bytes within a time, and falls slowly while frames arrive; the volume asked for is what waits and neither
 //! was asked for already nor will be served without. OpenSAND's and sns3's terminals ask in similar ways.
 //!
 //! An idle terminal loses its place after a time: then log-on takes a while before the first request.
@@ -91,6 +91,8 @@ pub struct RateRequests {
     pub gain: u32,
     /// The requested rate serves the waiting bytes within this time. Zero: it ignores them.
     pub drain: Nanos,
+    /// While frames arrive, the requested rate falls at most with this time constant. Zero: at once.
+    pub decay: Nanos,
 }
 
 /// Log-on of a terminal that was idle.
@@ -185,7 +187,7 @@ impl AccessPlan {
             return Err(AccessError::Burst(self.burst));
         }
         let log_on = self.log_on.map(|it| [it.after, it.delay]);
-        let rate = self.rate.map(|it| [it.timeout, it.drain]);
+        let rate = self.rate.map(|it| [it.timeout, it.drain, it.decay]);
         let times = [self.interval, self.request_delay, self.plan_delay];
         for time in
             times.into_iter().chain(log_on.into_iter().flatten()).chain(rate.into_iter().flatten())

@@ -139,6 +139,7 @@ fn rate_is_granted_until_its_timeout() {
         timeout: Nanos::from_millis(2_000),
         gain: 0,
         drain: Nanos::from_millis(400),
+        decay: Nanos::ZERO,
     };
     let access = AccessPlan {
         constant: 1,
@@ -173,6 +174,7 @@ fn rate_below_a_burst_per_superframe_has_its_bursts() {
         timeout: Nanos::from_millis(1_000),
         gain: 3 << 15,
         drain: Nanos::ZERO,
+        decay: Nanos::ZERO,
     };
     let access = AccessPlan { burst: 150, constant: 1, rate: Some(rate), ..terminal() };
     let mut engine = engine(access, 3);
@@ -182,6 +184,40 @@ fn rate_below_a_burst_per_superframe_has_its_bursts() {
     assert!(waited.skip(500).all(|it| it <= Nanos(2 * SUPERFRAME.0)));
 }
 
+#[test]
+fn requested_rate_falls_slowly_while_frames_arrive() {
+    // 10 frames of 100 bytes in each superframe for 6 s, then one. A rate is requested each second.
+    let arrivals: Vec<_> =
+        (0..6_000).step_by(4).chain((6_000..12_000).step_by(40)).map(|ms| (10 + ms, 100)).collect();
+    let requested = |decay| {
+        let rate =
+            RateRequests { drain: Nanos::ZERO, decay, ..rate_only(4_000_000, 0).rate.unwrap() };
+        let rate = RateRequests { timeout: Nanos::from_millis(5_000), ..rate };
+        let interval = Nanos::from_millis(1_000);
+        let access = AccessPlan { interval, rate: Some(rate), ..rate_only(1, 0) };
+        let mut engine = engine(access, 1);
+        let mut before = 0;
+        let mut bytes_of_second = |second: u64| {
+            let range = second * 1_000..(second + 1) * 1_000;
+            let these: Vec<_> =
+                arrivals.iter().copied().filter(|(ms, _)| range.contains(ms)).collect();
+            sent(&mut engine, &these, millis(range.end));
+            let asked = accounts(&mut engine, millis(range.end)).access.asked;
+            asked - std::mem::replace(&mut before, asked)
+        };
+        (0..12).map(&mut bytes_of_second).collect::<Vec<_>>()
+    };
+    let share = |all: &[u64], second: usize| all[second] as f64 / all[second - 1] as f64;
+    let slowly = requested(Nanos::from_millis(10_000));
+    // The second in which the arrivals change is measured as a mean of both.
+    for second in 8..12 {
+        assert!((share(&slowly, second) - 0.9).abs() < 0.01, "{slowly:?}");
+    }
+    let at_once = requested(Nanos::ZERO);
+    assert!(at_once[8] < slowly[5] / 5, "{at_once:?}");
+    assert_eq!(at_once[..6], slowly[..6]);
+}
+
 /// Requests for a rate and nothing else, of what arrives.
 fn rate_only(max: u64, constant: u32) -> AccessPlan {
     let rate = RateRequests {
@@ -189,6 +225,7 @@ fn rate_only(max: u64, constant: u32) -> AccessPlan {
         timeout: Nanos::from_millis(1_000),
         gain: 1 << 16,
         drain: Nanos::from_millis(400),
+        decay: Nanos::ZERO,
     };
     AccessPlan { constant, volume: None, rate: Some(rate), ..terminal() }
 }
@@ -266,6 +303,7 @@ fn stream_from_idle_terminal_waits_for_a_round_trip_with_volume_and_for_none_wit
         timeout: Nanos::from_millis(1_000),
         gain: 1 << 16,
         drain: Nanos::from_millis(400),
+        decay: Nanos::ZERO,
     };
     let with_rate = waits(AccessPlan { rate: Some(rate), ..terminal() });
     assert!(with_rate[0] > round_trip && with_rate[0] <= round_trip + SUPERFRAME);

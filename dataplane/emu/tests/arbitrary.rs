@@ -67,12 +67,14 @@ pub fn rate() -> impl Strategy<Value = RatePlan> {
 /// Capacity on demand, with any way of asking for it.
 pub fn access() -> impl Strategy<Value = AccessPlan> {
     let millis = |most: u64| (0..most).prop_map(Nanos::from_millis);
-    let rate = (10_000_u64..50_000_000, 1_u64..3_000, 0_u32..1 << 18, millis(2_000)).prop_map(
-        |(max, timeout, gain, drain)| RateRequests {
+    let times = (1_u64..3_000, millis(2_000), millis(9_000));
+    let rate = (10_000_u64..50_000_000, 0_u32..1 << 18, times).prop_map(
+        |(max, gain, (timeout, drain, decay))| RateRequests {
             max: NonZeroU64::new(max).expect("not zero"),
             timeout: Nanos::from_millis(timeout),
             gain,
             drain,
+            decay,
         },
     );
     let log_on = (millis(2_000), millis(2_000)).prop_map(|(after, delay)| LogOn { after, delay });

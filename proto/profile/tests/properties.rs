@@ -216,12 +216,14 @@ fn access() -> impl Strategy<Value = pb::Access> {
         RATE_REQUESTS_TIMEOUT_NS,
         RATE_REQUESTS_GAIN,
         RATE_REQUESTS_DRAIN_NS,
+        RATE_REQUESTS_DECAY_NS,
     )
-        .prop_map(|(max_bps, timeout_ns, gain, drain_ns)| pb::RateRequests {
+        .prop_map(|(max_bps, timeout_ns, gain, drain_ns, decay_ns)| pb::RateRequests {
             max_bps,
             timeout_ns,
             gain,
             drain_ns,
+            decay_ns,
         });
     let log_on = (LOG_ON_AFTER_NS, LOG_ON_DELAY_NS)
         .prop_map(|(after_ns, delay_ns)| pb::LogOn { after_ns, delay_ns });

@@ -178,7 +178,8 @@ impl Case {
 fn on_demand(peak: u64) -> AccessPlan {
     let peak = NonZeroU64::new(peak).unwrap_or(NonZeroU64::MIN);
     let millis = Nanos::from_millis;
-    let rate = RateRequests { max: peak, timeout: millis(100), gain: 5 << 14, drain: millis(10) };
+    let [timeout, drain, decay] = [100, 10, 1_000].map(millis);
+    let rate = RateRequests { max: peak, timeout, gain: 5 << 14, drain, decay };
     AccessPlan {
         peak,
         superframe: millis(1),

@@ -64,6 +64,8 @@ pub struct Terminal {
     volume: u64,
     /// First superframe in which it may send a request.
     may_ask: u64,
+    /// The rate that was requested last, in bit/s.
+    requested: u64,
     /// Whether the first request after a pause has come through.
     known: bool,
     /// Since when the rate of arrivals is measured: a superframe, at most the last request's, the bytes
@@ -91,6 +93,7 @@ impl Terminal {
             granted: Granted::default(),
             volume: 0,
             may_ask: 0,
+            requested: 0,
             known: false,
             served: 0,
             waited: 0,
@@ -278,6 +281,7 @@ impl Terminal {
         self.stats.asked = self.stats.asked.saturating_add(grant.volume).saturating_add(of_rate);
         self.may_ask = n + interval;
         self.measure(n, waiting);
+        self.requested = grant.rate;
         self.grants.push_back(grant);
     }
 
@@ -322,12 +326,20 @@ impl Terminal {
         let arrived = (self.served + waiting).saturating_sub(self.waited);
         let asked = asked_rate(rates, arrived, span, waiting);
         let asked = asked.saturating_sub(bit_rate(constant, plan.superframe.0));
+        let asked = if arrived > 0 { asked.max(self.fallen(rates, span)) } else { asked };
         if waiting == 0 || constant > 0 || plan.volume.is_some() {
             return asked;
         }
         let renewed = plan.superframes(plan.interval.min(rates.timeout)).max(1);
         let least = bit_rate(plan.burst.into(), renewed.saturating_mul(plan.superframe.0)) + 1;
         asked.max(least).min(rates.max.get())
+    }
+
+    /// What is left of the rate that was requested last after `span`, in ns.
+    fn fallen(&self, rates: &RateRequests, span: u64) -> u64 {
+        let left = u128::from(rates.decay.0.saturating_sub(span));
+        let fallen = u128::from(self.requested) * left / u128::from(rates.decay.0.max(1));
+        u64::try_from(fallen).unwrap_or(u64::MAX)
     }
 
     /// The volume to ask for: what waits and was not asked for, less what comes in a round trip without.
