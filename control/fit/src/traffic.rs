@@ -4,6 +4,7 @@
 //! [`read::read`] reads observations, [`calibrate::calibrate`] estimates parameters of a profile from
 //! them, and [`flow::play`] plays single flows of a model of TCP ([`tcp`]) over a profile.
 
+mod acknowledgements;
 pub mod calibrate;
 pub mod flow;
 mod iperf;

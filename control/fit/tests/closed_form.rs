@@ -52,11 +52,11 @@ fn week_of_pings_matches_the_profile() {
         let stated = law.exceedance(y);
         // Episodes come as a Poisson process, and the time that each adds has a coefficient
         // of variation of about one: relative variance 2 / episodes. Within the slot little
-        // is left to chance, and the probes' own jitter makes a thousandth.
+        // is left to chance; the probes' own jitter, and their beat with superframes, make five thousandths.
         let x = y - law.base - law.body.top();
         let episodes: f64 = law.excursions.iter().map(|e| e.episodes(x.max(0.0))).sum();
         let tolerance =
-            4.0 * stated * (2.0 / (episodes * PINGS as f64 * INTERVAL)).sqrt() + 1e-3 * stated;
+            4.0 * stated * (2.0 / (episodes * PINGS as f64 * INTERVAL)).sqrt() + 5e-3 * stated;
         println!("P(> {y} s) {seen:.3e}, stated {stated:.3e} ± {:.0e}", tolerance / 4.0);
         assert!((seen - stated).abs() < tolerance, "{y}");
     }

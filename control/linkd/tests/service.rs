@@ -41,7 +41,7 @@ async fn the_seed_stays_until_another_is_given() {
     let request = pb::SetProfileRequest { profile, seed: Some(77), ..Default::default() };
     assert_eq!(lab.client.set_profile(request).await.unwrap().into_inner().seed, 77);
     assert_eq!(lab.set("geo-600").await.unwrap().seed, 77);
-    assert_eq!(lab.patch(Unspecified, &["rate_bps"], rate(5_000)).await.unwrap().seed, 77);
+    assert_eq!(lab.patch(Unspecified, &["rate_bps"], rate(50_000)).await.unwrap().seed, 77);
 }
 
 #[tokio::test]
@@ -170,9 +170,9 @@ async fn a_rate_and_a_rate_trace_replace_each_other() {
     lab.patch(Forward, &["overhead_bytes", "link_layer"], framed).await.unwrap();
     assert_eq!(forward(&lab.in_force()).link_layer(), pb::LinkLayer::Atm);
     assert_eq!(forward(&lab.in_force()).rate_trace, Some(trace.clone()));
-    lab.patch(Unspecified, &["rate_bps"], rate(5_000)).await.unwrap();
+    lab.patch(Unspecified, &["rate_bps"], rate(50_000)).await.unwrap();
     for pipe in [forward(&lab.in_force()), back(&lab.in_force())] {
-        assert_eq!((pipe.rate_bps, &pipe.rate_trace), (Some(5_000), &None));
+        assert_eq!((pipe.rate_bps, &pipe.rate_trace), (Some(50_000), &None));
     }
     lab.patch(Forward, &["rate_trace"], traced.clone()).await.unwrap();
     lab.patch(Forward, &["rate_trace"], pb::Pipe::default()).await.unwrap();
@@ -184,10 +184,10 @@ async fn a_rate_and_a_rate_trace_replace_each_other() {
     for mask in [["rate_trace", "rate_bps"], ["rate_bps", "rate_trace"]] {
         lab.patch(Forward, &mask, traced.clone()).await.unwrap();
         assert_eq!(forward(&lab.in_force()).rate_trace, Some(trace.clone()));
-        let both = pb::Pipe { rate_bps: Some(5_000), ..traced.clone() };
+        let both = pb::Pipe { rate_bps: Some(50_000), ..traced.clone() };
         let status = lab.patch(Forward, &mask, both).await.unwrap_err();
         assert_eq!(fields(&status), ["forward.rate_trace"]);
-        lab.patch(Forward, &mask, rate(5_000)).await.unwrap();
+        lab.patch(Forward, &mask, rate(50_000)).await.unwrap();
         assert_eq!(forward(&lab.in_force()).rate_trace, None);
     }
 }
@@ -265,7 +265,7 @@ async fn to_name_the_drop_run_arms_it_and_nothing_else_does() {
     let mut lab = Lab::new();
     lab.set("viasat2").await.unwrap();
     let run = Some(pb::DropRun { pass_packets: 999, drop_packets: 1, once: true });
-    let once = pb::Pipe { drop_run: run, rate_bps: Some(5_000), ..Default::default() };
+    let once = pb::Pipe { drop_run: run, rate_bps: Some(50_000), ..Default::default() };
     for (direction, mask, armed) in [
         (Forward, &["drop_run"][..], (true, false)),
         // The very same again.
@@ -399,16 +399,16 @@ async fn a_limit_below_the_threshold_wants_both() {
 #[tokio::test]
 async fn a_patch_that_is_wrong_changes_nothing() {
     let mut lab = Lab::new();
-    let status = lab.patch(Forward, &["rate_bps"], rate(5_000)).await.unwrap_err();
+    let status = lab.patch(Forward, &["rate_bps"], rate(50_000)).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("set one first"));
     lab.set("viasat2").await.unwrap();
     for (paths, pipe, field, message) in [
-        (&["rate"][..], rate(5_000), "mask.paths[0]", "the nearest is \"rate_bps\""),
-        (&["queue.limt"], rate(5_000), "mask.paths[0]", "the nearest is \"queue.limit_bytes\""),
-        (&[], rate(5_000), "mask", "names nothing"),
-        (&["queue.limit_bytes"], rate(5_000), "pipe.queue", "missing"),
-        (&["queue"], rate(5_000), "forward.queue", "missing"),
+        (&["rate"][..], rate(50_000), "mask.paths[0]", "the nearest is \"rate_bps\""),
+        (&["queue.limt"], rate(50_000), "mask.paths[0]", "the nearest is \"queue.limit_bytes\""),
+        (&[], rate(50_000), "mask", "names nothing"),
+        (&["queue.limit_bytes"], rate(50_000), "pipe.queue", "missing"),
+        (&["queue"], rate(50_000), "forward.queue", "missing"),
         (&["rate_bps"], rate(5), "forward.rate", "5 bit/s is below"),
     ] {
         let status = lab.patch(Unspecified, paths, pipe).await.unwrap_err();
@@ -420,7 +420,7 @@ async fn a_patch_that_is_wrong_changes_nothing() {
         pb::PatchLinkRequest { mask: Some(mask(&["rate_bps"])), ..Default::default() };
     let status = lab.client.patch_link(request.clone()).await.unwrap_err();
     assert_eq!(fields(&status), ["pipe"]);
-    request.pipe = Some(rate(5_000));
+    request.pipe = Some(rate(50_000));
     request.direction = 9;
     let status = lab.client.patch_link(request).await.unwrap_err();
     assert_eq!(fields(&status), ["direction"]);
@@ -436,7 +436,7 @@ async fn patch_is_merged_into_the_link_of_another_change() {
         state.plan.as_mut().unwrap().profile.as_mut().unwrap().name = "other".into();
         state.generation = 7;
     }
-    let change = lab.patch(Forward, &["rate_bps"], rate(5_000)).await.unwrap();
+    let change = lab.patch(Forward, &["rate_bps"], rate(50_000)).await.unwrap();
     assert_eq!(change.applied.unwrap().generation, 8);
     assert_eq!(change.profile.unwrap().name, "other*");
 }
@@ -446,7 +446,7 @@ async fn an_expected_generation_is_held_to() {
     let mut lab = Lab::new();
     lab.set("viasat2").await.unwrap();
     let mut request = pb::PatchLinkRequest {
-        pipe: Some(rate(5_000)),
+        pipe: Some(rate(50_000)),
         mask: Some(mask(&["rate_bps"])),
         expected_generation: Some(9),
         ..Default::default()

@@ -7,8 +7,9 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const BUILT_IN: [&str; 18] = [
+const BUILT_IN: [&str; 19] = [
     include_str!("../profiles/viasat2.toml"),
+    include_str!("../profiles/viasat2-fixed.toml"),
     include_str!("../profiles/viasat2-pings.toml"),
     include_str!("../profiles/viasat2-bad-day.toml"),
     include_str!("../profiles/geo-600.toml"),

@@ -19,7 +19,13 @@ pub fn law(profile: &pb::Profile) -> Option<Law> {
         }
         let Some(delay) = &pipe.delay else { continue };
         law.base += seconds(delay.base_ns);
-        let body = match (&delay.body, delay.slot_ns) {
+        // A ping waits for its constant burst as for a slot.
+        let superframe = match &pipe.access {
+            Some(access) if access.constant == 0 => return None,
+            Some(access) => access.superframe_ns,
+            None => 0,
+        };
+        let body = match (&delay.body, delay.slot_ns.max(superframe)) {
             (None, 0) => None,
             (None, slot) => Some(Body::Slot { period: seconds(slot), regular: true }),
             (Some(body), 0) => Some(Body::Held {

@@ -51,16 +51,24 @@ pub(super) fn split(
         });
     }
     notes.time("base of the round trip".into(), delays.base, "least round trip");
+    let stated = [&mut *forward, &mut *back].map(|pipe| pipe.access.take());
     let (place, varying) = match options.delay_in {
         Direction::Forward => ("forward", &mut *forward),
         Direction::Return | Direction::Both => ("return", &mut *back),
     };
+    let [on_forward, on_return] = stated;
+    let (access, other) = match options.delay_in {
+        Direction::Forward => (on_forward, on_return),
+        Direction::Return | Direction::Both => (on_return, on_forward),
+    };
+    let stated_access = access.is_some();
     let mut delay = pb::Delay::default();
     match &delays.law.body {
         Body::Slot { period, .. } => {
             delay.slot_ns = rounded(*period);
             if let Some(slot) = delays.slot {
-                notes.time(format!("{place}: delay.slot"), slot, MOMENTS);
+                let name = if stated_access { "access.superframe" } else { "delay.slot" };
+                notes.time(format!("{place}: {name}"), slot, MOMENTS);
             }
         }
         Body::Held { quantiles, correlation } if quantiles.len() > 1 => {
@@ -125,6 +133,14 @@ pub(super) fn split(
              direction, as stated or by default"
         ));
     }
+    varying.access = access.and_then(|access| superframe(access, &mut delay));
+    if other.is_some() || stated_access && varying.access.is_none() {
+        notes.unidentified.push(
+            "access: a direction in which the round trips show no slots has no superframes; the \
+             stated capacity on demand is left out there"
+                .into(),
+        );
+    }
     varying.delay = Some(delay);
     for (pipe, base_ns) in [(forward, forward_ns), (back, base - forward_ns)] {
         if let Some(delay) = &mut pipe.delay {
@@ -132,6 +148,13 @@ pub(super) fn split(
         }
     }
     Ok(())
+}
+
+/// The stated capacity on demand of the direction that varies. Its superframes are the slots of the pings:
+/// without slots there is none.
+fn superframe(mut access: pb::Access, delay: &mut pb::Delay) -> Option<pb::Access> {
+    access.superframe_ns = std::mem::take(&mut delay.slot_ns);
+    (access.superframe_ns > 0).then_some(access)
 }
 
 /// The regime of a class, with its estimates.

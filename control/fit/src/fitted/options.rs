@@ -131,9 +131,13 @@ impl Capacity<'_> {
         let mut pipe = self.like.map_or_else(unlimited, capacity);
         if let Some(rate) = self.rate {
             (pipe.rate_bps, pipe.rate_trace) = (rate.bps(), None);
+            if rate.bps().is_none() {
+                pipe.access = None;
+            }
         }
         if let Some(trace) = self.trace {
             (pipe.rate_bps, pipe.rate_trace, pipe.capacity) = (None, Some(trace), None);
+            pipe.access = None;
         }
         if let Some(limit_bytes) = self.queue_bytes {
             pipe.queue.get_or_insert_default().limit_bytes = limit_bytes;
@@ -151,7 +155,8 @@ fn unlimited() -> pb::Pipe {
     }
 }
 
-/// Copies the parameters that pings do not determine: rate, queue, framing and MTU.
+/// Copies the parameters that pings do not determine: rate, queue, framing, MTU, and how capacity is
+/// requested.
 fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
     // All fields are named, so that a new one does not compile before it is decided upon.
     let pb::Pipe {
@@ -163,9 +168,9 @@ fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
         link_layer,
         mtu,
         queue,
+        access,
         // Their effect on the delay of pings is estimated as delay.
         cross_traffic: _,
-        access: _,
         packet_loss: _,
         gilbert_elliott: _,
         four_state_loss: _,
@@ -180,5 +185,5 @@ fn capacity(pipe: &pb::Pipe) -> pb::Pipe {
         path_trace: _,
     } = pipe.clone();
     let framed = pb::Pipe { overhead_bytes, min_frame_bytes, link_layer, ..unlimited() };
-    pb::Pipe { rate_bps, rate_trace, capacity, mtu, queue, ..framed }
+    pb::Pipe { rate_bps, rate_trace, capacity, mtu, queue, access, ..framed }
 }

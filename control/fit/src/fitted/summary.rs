@@ -92,6 +92,9 @@ fn direction(pipe: &pb::Pipe) -> String {
     if delay.slot_ns > 0 {
         parts.push(format!("a slot every {}", time(delay.slot_ns)));
     }
+    if let Some(access) = &pipe.access {
+        parts.push(format!("capacity on demand each {}", time(access.superframe_ns)));
+    }
     if let Some(body) = &delay.body {
         let most = body.quantiles_ns.last().copied().unwrap_or(0);
         parts.push(format!("up to {} more, held {}", time(most), time(body.correlation_ns)));

@@ -37,8 +37,9 @@ pub enum CalibrateError {
     Schema(#[from] Violations),
     /// Nothing to estimate.
     #[error(
-        "the profile has none of the parameters that flows tell of: a constant rate towards the \
-         client (--forward-rate, or --like), isolated losses, or random drop"
+        "the profile has none of the parameters that these figures tell of: a constant rate towards the \
+         client (--forward-rate, or --like), isolated losses, or random drop; with figures of the \
+         start, capacity on demand from the client (--like)"
     )]
     NoParameter,
     #[error("there are no figures of flows")]
@@ -51,14 +52,14 @@ pub struct Options {
     /// Flows per observation.
     pub flows: usize,
     pub seed: u64,
-    /// Points of the first stage of the search, and steps of the second.
+    /// Points of the first stage of the search, and steps of the second, for each parameter.
     pub points: usize,
     pub steps: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { flows: 16, seed: 1, points: 16, steps: 30 }
+        Self { flows: 16, seed: 1, points: 8, steps: 8 }
     }
 }
 
@@ -96,6 +97,18 @@ pub struct Calibrated {
 /// Where a calibration is: simulations done, and about how many there are.
 pub type Progress<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
+/// The figures that the link of a profile can have: those of capacity on demand only with it.
+fn usable(profile: &Profile, observations: &[Observation]) -> Vec<Observation> {
+    let back = profile.as_proto().return_pipe.as_ref();
+    let has_access = back.is_some_and(|pipe| pipe.access.is_some());
+    let mut observations = observations.to_vec();
+    for o in &mut observations {
+        o.figures.retain(|figure| has_access || !figure.quantity.is_of_access());
+    }
+    observations.retain(|o| !o.figures.is_empty());
+    observations
+}
+
 /// Estimates the open parameters of a profile.
 ///
 /// # Errors
@@ -106,10 +119,13 @@ pub fn calibrate(
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<Calibrated, CalibrateError> {
-    if observations.iter().all(|o| o.figures.is_empty()) {
+    let observations = &usable(profile, observations);
+    let mut quantities = observations.iter().flat_map(|o| &o.figures).map(|f| f.quantity);
+    let quantities: Vec<_> = quantities.by_ref().collect();
+    if quantities.is_empty() {
         return Err(CalibrateError::NoFigure);
     }
-    let parameters = parameter::of(profile);
+    let parameters = parameter::of(profile, &quantities);
     if parameters.is_empty() {
         return Err(CalibrateError::NoParameter);
     }

@@ -7,7 +7,7 @@ use emu::units::{Direction, Instant};
 use profile::Profile;
 
 use super::path::{Content, Path};
-use super::tcp::{Ack, Bbr, Control, Cubic, DELAY_NS, MSS, Receiver, Sender};
+use super::tcp::{Ack, Bbr, Control, Cubic, DELAY_NS, INITIAL_WINDOW, MSS, Receiver, Sender};
 use crate::verify::PlayError;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -47,6 +47,8 @@ impl std::str::FromStr for Algorithm {
 pub struct Setup {
     pub algorithm: Algorithm,
     pub bytes: u64,
+    /// Segments that are sent before an acknowledgement.
+    pub initial_window: u32,
     /// Most bytes that the receiver lets be in flight.
     pub receive_window: u64,
     /// Linux 5.1 and later: BBR's window allows for lumps of acknowledgements.
@@ -58,6 +60,8 @@ pub struct Setup {
     pub per_ack_ns: u64,
     /// The flow is given up after this time.
     pub limit_ns: u64,
+    /// The flow is of no interest once it has so many bytes and so much time has passed, in ns.
+    pub enough: (u64, u64),
 }
 
 impl Default for Setup {
@@ -65,10 +69,12 @@ impl Default for Setup {
         Self {
             algorithm: Algorithm::Cubic,
             bytes: 1 << 30,
+            initial_window: INITIAL_WINDOW,
             receive_window: 30_000_000,
             lumps: true,
             per_ack_ns: 4_000,
             limit_ns: 600 * SECOND_NS,
+            enough: (u64::MAX, 0),
         }
     }
 }
@@ -140,7 +146,10 @@ impl Run {
             let timers = [self.handshake, self.delayed, deadline(&self.sender), processed];
             let path = self.path.next_deadline().map(|at| at.0);
             let Some(now) = timers.into_iter().chain([path]).flatten().min() else { break };
-            if now > self.setup.limit_ns || self.receiver.delivered() == self.total {
+            if now > self.setup.limit_ns
+                || self.receiver.delivered() == self.total
+                || self.enough(now)
+            {
                 break;
             }
             self.count(now);
@@ -177,6 +186,11 @@ impl Run {
         }
     }
 
+    fn enough(&self, now: u64) -> bool {
+        let (bytes, after) = self.setup.enough;
+        now >= after && u64::from(self.receiver.delivered()) * MSS >= bytes
+    }
+
     /// Enters the seconds that have passed.
     fn count(&mut self, now: u64) {
         while (self.flow.received.len() as u64 + 1) * SECOND_NS <= now {
@@ -211,7 +225,8 @@ impl Run {
                 };
                 let window = self.setup.receive_window / MSS;
                 let window = u32::try_from(window).unwrap_or(u32::MAX).max(1);
-                self.sender = Some(Sender::new(control, self.total, window, now, rtt));
+                let windows = [self.setup.initial_window, window];
+                self.sender = Some(Sender::new(control, self.total, windows, now, rtt));
             }
             Content::Ack(ack) => {
                 if self.acks.is_empty() {
@@ -257,6 +272,21 @@ impl Flow {
         let begin = if from == 0 { 0 } else { self.seconds_to(from)? };
         let seconds = self.seconds_to(to)?.checked_sub(begin).filter(|s| *s > 0)?;
         Some((to - from) as f64 * 8e-6 / seconds as f64)
+    }
+
+    /// When the first segment was sent, in s: of the first acknowledgement.
+    #[must_use]
+    pub fn begun_s(&self) -> Option<f64> {
+        self.rtts.first().map(|(at, rtt)| (f64::from(*at) - f64::from(*rtt)) / 1e6)
+    }
+
+    /// Acknowledgements of segments that were sent before the first one arrived; none without
+    /// round trips. They are one for each segment at the start of a flow.
+    #[must_use]
+    pub fn first_window(&self) -> Option<u32> {
+        let (first, _) = self.rtts.first()?;
+        let sent_before = |(at, rtt): &&(u32, u32)| at.saturating_sub(*rtt) < *first;
+        u32::try_from(self.rtts.iter().take_while(sent_before).count()).ok()
     }
 
     /// Round trips in ms above `least_ms` within a span in seconds.

@@ -6,6 +6,7 @@
 use statrs::statistics::Statistics;
 
 use super::flow::{Algorithm, Flow, Setup};
+use super::tcp::INITIAL_WINDOW;
 
 /// A quantity of one flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +23,10 @@ pub enum Quantity {
     },
     /// Whole seconds until so many bytes were received.
     Time { bytes: u64 },
+    /// Mean of the round trips of acknowledgements within a span since the first segment was sent, in ms.
+    EarlyRoundTrip { from_s: f64, to_s: f64 },
+    /// Number of acknowledgements until then.
+    EarlyAcknowledgements { to_s: f64 },
 }
 
 impl Quantity {
@@ -35,15 +40,42 @@ impl Quantity {
                 mean.is_finite().then_some(mean)
             }
             Self::Time { bytes } => flow.seconds_to(bytes).map(|s| s as f64),
+            Self::EarlyRoundTrip { from_s, to_s } => {
+                let begun = flow.begun_s()?;
+                let mean = flow.rtts_ms(begun + from_s..begun + to_s, 0.0).mean();
+                mean.is_finite().then_some(mean)
+            }
+            Self::EarlyAcknowledgements { to_s } => {
+                let begun = flow.begun_s()?;
+                Some(flow.rtts_ms(begun..begun + to_s, 0.0).count() as f64)
+            }
         }
+    }
+
+    /// Whether it is of the first seconds of a flow, which tell how a terminal asks for capacity.
+    #[must_use]
+    pub fn is_of_start(&self) -> bool {
+        match *self {
+            Self::Throughput { from, .. } => from == 0,
+            Self::RoundTrip { to_s, .. } => to_s <= START_S,
+            Self::Time { .. }
+            | Self::EarlyRoundTrip { .. }
+            | Self::EarlyAcknowledgements { .. } => true,
+        }
+    }
+
+    /// Whether no link tells it but one with capacity on demand.
+    pub(super) fn is_of_access(&self) -> bool {
+        matches!(self, Self::EarlyRoundTrip { .. } | Self::EarlyAcknowledgements { .. })
     }
 
     #[must_use]
     pub fn unit(&self) -> &'static str {
         match self {
             Self::Throughput { .. } => "Mbit/s",
-            Self::RoundTrip { .. } => "ms",
+            Self::RoundTrip { .. } | Self::EarlyRoundTrip { .. } => "ms",
             Self::Time { .. } => "s",
+            Self::EarlyAcknowledgements { .. } => "",
         }
     }
 
@@ -59,11 +91,23 @@ impl Quantity {
                 format!("round trip from {from_s} to {to_s} s")
             }
             Self::Time { bytes } => format!("time to {} MB", bytes as f64 / MB as f64),
+            Self::EarlyRoundTrip { from_s, to_s } => {
+                format!("round trip from {from_s} to {to_s} s after the first segment")
+            }
+            Self::EarlyAcknowledgements { to_s } => {
+                format!("acknowledgements within {to_s} s of the first segment")
+            }
         }
     }
 }
 
 const MB: u64 = 1_000_000;
+/// Figures until then are of the start of a flow, in s.
+const START_S: f64 = 60.0;
+/// Seconds of a flow whose round trips tell how a terminal asks for capacity, and those in which its
+/// acknowledgements tell what it has without a request.
+const EARLY_S: u32 = 12;
+const CONSTANT_S: f64 = 2.0;
 
 /// A statistic over flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +171,7 @@ impl Figure {
 pub struct Origin {
     /// A study or a file.
     pub name: String,
-    /// "summary", "iperf3" or "pcap".
+    /// "summary", "iperf3", "pcap" or "csv".
     pub format: &'static str,
     /// In hexadecimal.
     pub sha256: String,
@@ -156,11 +200,19 @@ impl Observation {
             Quantity::RoundTrip { from_s: half_s.floor(), to_s: f64::MAX, least_ms: 0.0 };
         let time = Quantity::Time { bytes: bytes / 20 };
         let mut figures = Vec::new();
-        for quantity in [throughput, round_trip, time] {
+        let with_bytes = [throughput, round_trip, time].into_iter().filter(|_| bytes > 0);
+        for quantity in with_bytes.chain(early()) {
             let values: Vec<f64> = flows.iter().filter_map(|f| quantity.of(f)).collect();
             figures.extend(pair(quantity, &values));
         }
-        let setup = Setup { algorithm, bytes, ..Setup::default() };
+        let windows: Vec<u32> = flows.iter().filter_map(Flow::first_window).collect();
+        let initial_window =
+            windows.iter().min().map_or(INITIAL_WINDOW, |w| (*w).max(INITIAL_WINDOW));
+        let mut setup = Setup { algorithm, bytes, initial_window, ..Setup::default() };
+        if bytes == 0 {
+            // Round trips of a flow whose bytes are not known.
+            (setup.bytes, setup.limit_ns) = (Setup::default().bytes, EARLY_LIMIT_NS);
+        }
         Self { origins, setup, count: flows.len() as u64, figures }
     }
 
@@ -168,6 +220,17 @@ impl Observation {
     pub fn algorithm(&self) -> Algorithm {
         self.setup.algorithm
     }
+}
+
+/// A flow has been played until its early figures are complete: with two lost handshakes before it.
+const EARLY_LIMIT_NS: u64 = (EARLY_S as u64 + 8) * 1_000_000_000;
+
+/// The quantities that tell how a terminal asks for capacity.
+fn early() -> impl Iterator<Item = Quantity> {
+    let seconds = (0..EARLY_S).map(f64::from);
+    seconds
+        .map(|s| Quantity::EarlyRoundTrip { from_s: s, to_s: s + 1.0 })
+        .chain([Quantity::EarlyAcknowledgements { to_s: CONSTANT_S }])
 }
 
 /// Fewest values that tell a spread.
@@ -220,7 +283,7 @@ mod tests {
     fn single_flow_has_no_spread_and_no_error() {
         let o = Observation::of_flows(Vec::new(), Algorithm::Cubic, &[flow(MB, 100_000)]);
         assert!(o.figures.iter().all(|f| f.statistic == Statistic::Mean && f.error.is_none()));
-        assert_eq!(o.figures.len(), 3);
+        assert_eq!(o.figures.iter().filter(|f| !f.quantity.is_of_access()).count(), 3);
     }
 
     #[test]

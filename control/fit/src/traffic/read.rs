@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files of TCP traffic: published figures, iperf3's JSON, or captures.
+//! Files of TCP traffic: published figures, iperf3's JSON, captures, or round trips over time.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,7 +10,7 @@ use trace::tap::{Bytes, Tap};
 
 use super::flow::{Algorithm, Flow};
 use super::observation::{Observation, Origin};
-use super::{iperf, pcap, summary};
+use super::{acknowledgements, iperf, pcap, summary};
 
 /// Bytes of the longest text.
 const TEXT: u64 = 256 << 20;
@@ -33,7 +33,10 @@ pub enum TrafficError {
     Long { name: String },
     #[error("{name} is no {format} that can be used: {problem}")]
     Malformed { name: String, format: &'static str, problem: String },
-    #[error("{name} is neither published figures (TOML), nor iperf3's JSON (-J), nor a pcap")]
+    #[error(
+        "{name} is neither published figures (TOML), nor iperf3's JSON (-J), nor a pcap, nor round \
+         trips (CSV with ack_s and rtt_ms)"
+    )]
     Unknown { name: String },
     #[error("{name} does not name its congestion control: give it as cubic:{name} or bbr:{name}")]
     Unnamed { name: String },
@@ -141,6 +144,12 @@ fn read_file(path: &Path, name: &str) -> Result<Content, TrafficError> {
         let (flow, algorithm) = read.map_err(|problem| malformed("result of iperf3", problem))?;
         let origin = Origin { name: file_name, format: "iperf3", sha256 };
         return Ok(Content::Flow { flow, algorithm, origin, remark: None });
+    }
+    if acknowledgements::is_csv(text) {
+        let flow = acknowledgements::read(text.as_bytes())
+            .map_err(|problem| malformed("table of round trips", problem))?;
+        let origin = Origin { name: file_name, format: "csv", sha256 };
+        return Ok(Content::Flow { flow, algorithm: None, origin, remark: None });
     }
     if text.trim().is_empty() {
         return Err(TrafficError::Unknown { name: name.into() });

@@ -23,6 +23,8 @@ use super::read::TrafficError;
 /// Largest flow, in bytes.
 const LARGEST: u64 = 10_000_000_000;
 const MOST_FLOWS: u64 = 1_000_000;
+/// Bytes of a flow whose figures do not tell it.
+const LONG_FLOW: u64 = 1_000_000_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,9 +111,15 @@ pub(super) fn read(
         let figures = faults.figures(flows);
         let algorithm = flows.congestion_control.parse::<Algorithm>();
         let algorithm = algorithm.map_err(|problem| faults.0.push(problem));
+        let needs = || figures.iter().map(|f| needs(&f.quantity));
+        let enough = (
+            needs().map(|(bytes, _)| bytes).max().unwrap_or(0),
+            needs().map(|(_, ns)| ns).max().unwrap_or(0),
+        );
         let setup = Setup {
             algorithm: algorithm.unwrap_or(Algorithm::Cubic),
-            bytes: figures.iter().map(|f| bytes(&f.quantity)).max().unwrap_or(0),
+            bytes: if enough.1 > 0 { enough.0.max(LONG_FLOW) } else { enough.0 },
+            enough,
             receive_window,
             ..Setup::default()
         };
@@ -124,12 +132,15 @@ pub(super) fn read(
     }
 }
 
-/// Bytes that a flow needs for a quantity. A round trip without another figure is of 1 GB.
-fn bytes(quantity: &Quantity) -> u64 {
-    match quantity {
-        Quantity::Throughput { to, .. } => *to,
-        Quantity::Time { bytes } => *bytes,
-        Quantity::RoundTrip { .. } => 1_000_000_000,
+/// Bytes that a flow needs for a quantity, and nanoseconds. A round trip to the end is of 1 GB.
+fn needs(quantity: &Quantity) -> (u64, u64) {
+    match *quantity {
+        Quantity::Throughput { to, .. } => (to, 0),
+        Quantity::Time { bytes } => (bytes, 0),
+        Quantity::RoundTrip { to_s, .. } if to_s == f64::MAX => (LONG_FLOW, 0),
+        Quantity::RoundTrip { to_s, .. }
+        | Quantity::EarlyRoundTrip { to_s, .. }
+        | Quantity::EarlyAcknowledgements { to_s } => (0, (to_s * 1e9) as u64),
     }
 }
 
@@ -254,8 +265,11 @@ mod tests {
         assert_eq!((cubic.algorithm(), bbr.algorithm()), (Algorithm::Cubic, Algorithm::Bbr));
         assert_eq!((cubic.count, cubic.setup.receive_window), (80, 30_000_000));
         assert_eq!(cubic.setup.bytes, 1_000_000_000);
-        let [throughput, spread, rtt, _] = &cubic.figures[..] else { panic!("{cubic:?}") };
+        let [throughput, spread, start, _, rtt, ..] = &cubic.figures[..] else {
+            panic!("{cubic:?}")
+        };
         assert_eq!((throughput.value, spread.value, rtt.value), (123.3, 17.0, 821.0));
+        assert_eq!((start.value, start.quantity.is_of_start()), (16.6, true));
         assert!((throughput.error.unwrap() - 17.0 / 80.0_f64.sqrt()).abs() < 1e-9);
         assert!((spread.error.unwrap() - 17.0 / 158.0_f64.sqrt()).abs() < 1e-9);
         let quantity = Quantity::RoundTrip { from_s: 30.0, to_s: f64::MAX, least_ms: 400.0 };

@@ -22,7 +22,7 @@ pub use bbr::Bbr;
 pub use control::Control;
 pub use cubic::Cubic;
 pub use receiver::{Ack, DELAY_NS, Receiver};
-pub use sender::Sender;
+pub use sender::{INITIAL_WINDOW, Sender};
 
 /// Bytes of data in a segment: 1500 without IPv4, TCP and timestamps.
 pub const MSS: u64 = 1448;

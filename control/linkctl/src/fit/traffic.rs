@@ -13,9 +13,9 @@ const MOST_FLOWS: u64 = 1000;
 
 #[derive(Debug, Args)]
 pub struct TrafficArgs {
-    /// TCP downloads over the same link: published figures in TOML, JSON of iperf3 --reverse, or a
-    /// pcap of the sender. They tell how long isolated losses last, the drop law, and how the
-    /// capacity varies. Where a file does not name its congestion control: cubic:FILE or bbr:FILE
+    /// TCP downloads over the same link: published figures in TOML, JSON of iperf3 --reverse, a pcap of
+    /// the sender, or round trips in CSV (ack_s, rtt_ms). They tell how long isolated losses last, the
+    /// drop law, how the capacity varies, and how the terminal of --like asks for capacity. Where a file does not name its congestion control: cubic:FILE or bbr:FILE
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(super) traffic: Vec<TrafficFile>,
     /// Flows that are simulated for each congestion control, at each step of the search

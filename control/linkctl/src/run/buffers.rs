@@ -113,9 +113,10 @@ pub fn of_link(link: &pb::Profile) -> u64 {
 fn delay_ns(pipe: &pb::Pipe) -> u64 {
     let most = |delays: &[u64]| delays.iter().copied().max().unwrap_or(0);
     let base = pipe.delay.as_ref().map_or(0, |delay| delay.base_ns + delay.slot_ns);
+    let superframe = pipe.access.as_ref().map_or(0, |access| access.superframe_ns);
     let path = pipe.path_trace.as_ref().map_or(0, |trace| most(&trace.delays_ns));
     let period = pipe.reconfiguration.as_ref().map_or(0, |r| most(&r.delays_ns));
-    base + path + period
+    base + superframe + path + period
 }
 
 /// The highest rate of a direction; `None` if it is not limited.

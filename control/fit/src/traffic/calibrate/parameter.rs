@@ -9,6 +9,7 @@ use profile::{
 };
 use proto::linkemu::v1 as pb;
 
+use super::super::observation::Quantity;
 use crate::digits::four_digits;
 use crate::numeric::logistic;
 
@@ -29,6 +30,18 @@ pub enum Parameter {
     CapacitySpread,
     /// Time for which a share is kept, in s.
     CapacityCorrelation,
+    /// Payload of a burst of the return link, in bytes: the constant share is a number of these.
+    AccessBurst,
+    /// From a request to its grant, in s: the delays of the request and of the plan, in proportion.
+    AccessDelay,
+    /// From the first packet of an idle terminal to its first request, in s.
+    AccessLogOn,
+    /// Least time between two requests, in s: so old is a grant when the next one replaces it.
+    AccessInterval,
+    /// Multiple of the rate of arrivals that is requested.
+    AccessGain,
+    /// Time constant with which the requested rate falls, in s.
+    AccessDecay,
 }
 
 /// A normal distribution on the scale of the search.
@@ -40,11 +53,14 @@ pub struct Prior {
 
 /// Least duration at which a search starts, in s.
 const LEAST_ISOLATED_S: f64 = 1e-4;
+/// Limits of the schema: a delay of requests in ns, and a gain.
+const LONGEST_ACCESS_NS: f64 = 60e9;
+const MOST_GAIN: f64 = 1000.0;
 /// The largest spread of a share, as a factor of that of a share that is zero or one.
 const WIDEST: f64 = 0.7;
 
 impl Parameter {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 13] = [
         Self::IsolatedDuration,
         Self::DropAtLimit,
         Self::EarlyThreshold,
@@ -52,7 +68,27 @@ impl Parameter {
         Self::CapacityMean,
         Self::CapacitySpread,
         Self::CapacityCorrelation,
+        Self::AccessBurst,
+        Self::AccessDelay,
+        Self::AccessLogOn,
+        Self::AccessInterval,
+        Self::AccessGain,
+        Self::AccessDecay,
     ];
+
+    /// Whether it is of the return link's capacity on demand, of which the start of flows tells.
+    #[must_use]
+    pub fn is_of_access(self) -> bool {
+        matches!(
+            self,
+            Self::AccessBurst
+                | Self::AccessDelay
+                | Self::AccessLogOn
+                | Self::AccessInterval
+                | Self::AccessGain
+                | Self::AccessDecay
+        )
+    }
 
     fn is_share(self) -> bool {
         matches!(self, Self::DropAtLimit | Self::CapacityMean)
@@ -70,14 +106,17 @@ impl Parameter {
         if self.is_share() { (value / (1.0 - value)).ln() } else { value.ln() }
     }
 
-    /// About a factor of ten either way for a duration or a probability, and three for the
-    /// variation of capacity.
+    /// About a factor of ten either way for a duration or a probability, three for the variation of
+    /// capacity, and two for what a terminal does.
     #[must_use]
     pub fn prior(self, start: f64) -> Prior {
         let spread = match self {
             Self::IsolatedDuration | Self::EarlyDrop => 2.3,
             Self::DropAtLimit | Self::CapacityMean | Self::CapacitySpread => 1.2,
             Self::CapacityCorrelation | Self::EarlyThreshold => 1.2,
+            Self::AccessBurst | Self::AccessDelay | Self::AccessLogOn | Self::AccessInterval => 0.7,
+            Self::AccessDecay => 1.2,
+            Self::AccessGain => 0.35,
         };
         Prior { mean: self.scale(start), spread }
     }
@@ -93,6 +132,12 @@ impl Parameter {
             Self::CapacityMean => "forward: capacity.mean",
             Self::CapacitySpread => "forward: capacity.spread",
             Self::CapacityCorrelation => "forward: capacity.correlation",
+            Self::AccessBurst => "return: access.burst",
+            Self::AccessDelay => "return: access.request_delay and plan_delay",
+            Self::AccessLogOn => "return: access.log_on.delay",
+            Self::AccessInterval => "return: access.request_interval",
+            Self::AccessGain => "return: access.rate_requests.gain",
+            Self::AccessDecay => "return: access.rate_requests.decay",
         }
     }
 
@@ -100,11 +145,19 @@ impl Parameter {
     #[must_use]
     pub fn text(self, value: f64) -> String {
         match self {
-            Self::IsolatedDuration | Self::CapacityCorrelation => {
+            Self::IsolatedDuration
+            | Self::CapacityCorrelation
+            | Self::AccessDelay
+            | Self::AccessLogOn
+            | Self::AccessInterval
+            | Self::AccessDecay => {
                 let ns = (value * 1e9).clamp(1.0, 1e18) as u64;
                 format_duration(four_digits(ns))
             }
-            Self::EarlyThreshold => format_size(four_digits(value.max(1.0) as u64)),
+            Self::EarlyThreshold | Self::AccessBurst => {
+                format_size(four_digits(value.round().max(1.0) as u64))
+            }
+            Self::AccessGain => format!("{value:.3}"),
             Self::EarlyDrop => format_probability((value.clamp(0.0, 1.0) * 1e8).round() / 1e8),
             Self::DropAtLimit | Self::CapacityMean | Self::CapacitySpread => {
                 format_probability((value.clamp(0.0, 1.0) * 1e4).round() / 1e4)
@@ -116,6 +169,8 @@ impl Parameter {
     fn start(self, profile: &pb::Profile) -> Option<f64> {
         let forward = profile.forward_pipe.as_ref()?;
         let capacity = forward.capacity.as_ref();
+        let access = profile.return_pipe.as_ref().and_then(|p| p.access.as_ref());
+        let s = |ns: u64| (ns > 0).then_some(ns as f64 / 1e9);
         let aqm = || forward.queue.as_ref()?.random_drop.as_ref();
         match self {
             // Half of the interval of pings is the longest one; so a decade below is the middle.
@@ -142,6 +197,12 @@ impl Parameter {
             Self::CapacityCorrelation => {
                 Some(capacity.map_or(60.0, |c| c.correlation_ns as f64 / 1e9))
             }
+            Self::AccessBurst => access.filter(|a| a.constant > 0).map(|a| a.burst_bytes.into()),
+            Self::AccessDelay => s(access?.request_delay_ns + access?.plan_delay_ns),
+            Self::AccessLogOn => s(access?.log_on?.delay_ns),
+            Self::AccessInterval => s(access?.request_interval_ns),
+            Self::AccessGain => Some(access?.rate_requests?.gain).filter(|gain| *gain > 0.0),
+            Self::AccessDecay => s(access?.rate_requests?.decay_ns),
         }
     }
 }
@@ -163,8 +224,19 @@ pub(super) fn isolated(profile: &pb::Profile) -> impl Iterator<Item = &pb::Outag
     pipes.flat_map(|p| &p.outages).filter(move |outage| is_isolated(outage, longest))
 }
 
-/// The parameters of a profile that flows tell of, with the values at which the search starts.
-pub fn of(profile: &Profile) -> Vec<(Parameter, f64)> {
+/// The parameters of a profile that figures of these kinds tell of, with the values at which the
+/// search starts: those of capacity on demand if one is of the start of a flow, the others if one is
+/// of later, or there is no capacity on demand.
+pub fn of(profile: &Profile, figures: &[Quantity]) -> Vec<(Parameter, f64)> {
+    let all = all(profile);
+    let has_access = all.iter().any(|(p, _)| p.is_of_access());
+    let of_start = figures.iter().any(Quantity::is_of_start);
+    let of_later = !has_access || figures.iter().any(|q| !q.is_of_start());
+    let told = |(p, _): &(Parameter, f64)| if p.is_of_access() { of_start } else { of_later };
+    all.into_iter().filter(told).collect()
+}
+
+fn all(profile: &Profile) -> Vec<(Parameter, f64)> {
     let start = |p: Parameter| Some((p, p.start(profile.as_proto())?));
     Parameter::ALL.into_iter().filter_map(start).collect()
 }
@@ -229,6 +301,49 @@ pub(super) fn set(profile: &mut pb::Profile, parameter: Parameter, value: f64) {
             );
             forward.capacity.get_or_insert_default().correlation_ns = four_digits(ns as u64);
         }
+        Parameter::AccessBurst
+        | Parameter::AccessDelay
+        | Parameter::AccessLogOn
+        | Parameter::AccessInterval
+        | Parameter::AccessGain
+        | Parameter::AccessDecay => {
+            if let Some(access) = &mut back.access {
+                set_access(access, parameter, value);
+            }
+        }
+    }
+}
+
+/// Sets a parameter of capacity on demand, within the range of the schema.
+fn set_access(access: &mut pb::Access, parameter: Parameter, value: f64) {
+    let ns = |s: f64| four_digits((s * 1e9).clamp(1.0, LONGEST_ACCESS_NS) as u64);
+    match parameter {
+        Parameter::AccessBurst => {
+            access.burst_bytes = value.round().clamp(1.0, f64::from(u16::MAX)) as u32;
+        }
+        Parameter::AccessDelay => {
+            let before = access.request_delay_ns + access.plan_delay_ns;
+            let share = access.request_delay_ns as f64 / before.max(1) as f64;
+            access.request_delay_ns = ns(value * share);
+            access.plan_delay_ns = ns(value * (1.0 - share));
+        }
+        Parameter::AccessInterval => access.request_interval_ns = ns(value),
+        Parameter::AccessLogOn => {
+            if let Some(log_on) = &mut access.log_on {
+                log_on.delay_ns = ns(value);
+            }
+        }
+        Parameter::AccessGain => {
+            if let Some(rate) = &mut access.rate_requests {
+                rate.gain = (value.min(MOST_GAIN) * 1e3).round() / 1e3;
+            }
+        }
+        Parameter::AccessDecay => {
+            if let Some(rate) = &mut access.rate_requests {
+                rate.decay_ns = ns(value);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -279,6 +394,6 @@ mod tests {
         };
         assert_eq!(outages(0.001), [900_000_000, 1_000_000]);
         assert_eq!(outages(5.0), [900_000_000, 200_000_000]);
-        assert_eq!(of(&profile)[0], (Parameter::IsolatedDuration, 0.1 / 30.0));
+        assert_eq!(of(&profile, &[])[0], (Parameter::IsolatedDuration, 0.1 / 30.0));
     }
 }

@@ -13,6 +13,10 @@ use crate::goodness::Goodness;
 use crate::loss::Interval;
 use crate::numeric::Z_95;
 
+/// Errors of a terminal's parameters, as multiples of those by the Jacobian: requests and superframes are
+/// steps, and so are the figures. From downloads of known terminals: without it, intervals of 95 %
+/// covered 15 to 20 of 20, with it 19 or 20.
+const ACCESS_ERRORS: f64 = 2.0;
 const METHOD: &str = "simulated moments";
 /// Whether pings left a prior for isolated losses with this remark (`crate::loss`).
 fn is_open(remark: &str) -> bool {
@@ -76,7 +80,8 @@ pub fn assemble(
 }
 
 fn estimate(parameter: Parameter, i: usize, found: &Found) -> Estimated {
-    let error = found.covariance[(i, i)].max(0.0).sqrt();
+    let widened = if parameter.is_of_access() { ACCESS_ERRORS } else { 1.0 };
+    let error = widened * found.covariance[(i, i)].max(0.0).sqrt();
     let x = found.at[i];
     let on_scale = Interval { value: x, low: x - Z_95 * error, high: x + Z_95 * error };
     let from_prior = (error / found.priors[i].spread).powi(2).min(1.0);

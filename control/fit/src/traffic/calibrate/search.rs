@@ -22,7 +22,7 @@ const DIFFERENCE: f64 = 0.2;
 const FEWEST: usize = 4;
 /// Part of the prior that the first stage covers, in spreads.
 const COVERED: f64 = 1.2;
-const PRIMES: [u32; 7] = [2, 3, 5, 7, 11, 13, 17];
+const PRIMES: [u32; 13] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41];
 
 /// The minimum.
 pub struct Found {
@@ -41,8 +41,8 @@ pub struct Found {
 
 /// About how many flows a calibration plays, per observation.
 pub fn simulations(options: &Options, parameters: usize) -> usize {
-    let first = options.points * few(options);
-    let evaluations = 2 * options.steps as usize + 3 * parameters + 2;
+    let first = options.points * parameters * few(options);
+    let evaluations = 2 * options.steps as usize * parameters + 3 * parameters + 2;
     // And about ten priors with two flows each.
     (first + (evaluations + 20) * options.flows) * 2
 }
@@ -51,7 +51,7 @@ fn few(options: &Options) -> usize {
     (options.flows / 3).max(FEWEST.min(options.flows))
 }
 
-fn halton(mut n: u32, base: u32) -> f64 {
+pub(super) fn halton(mut n: u32, base: u32) -> f64 {
     let (mut x, mut digit) = (0.0, 1.0);
     while n > 0 {
         digit /= f64::from(base);
@@ -86,7 +86,7 @@ pub fn search(
 
     // The first stage.
     let mut best: Option<(f64, Vec<f64>, Sample)> = None;
-    for point in 0..options.points.max(1) {
+    for point in 0..(options.points * parameters.len()).max(1) {
         let place = |(i, p): (usize, &Prior)| {
             let u = if point == 0 { 0.5 } else { halton(point as u32, PRIMES[i % PRIMES.len()]) };
             p.mean + p.spread * COVERED * (2.0 * u - 1.0)
@@ -119,7 +119,7 @@ pub fn search(
     };
     let scaled: Vec<f64> =
         start.iter().zip(&priors).map(|(x, p)| (x - p.mean) / p.spread).collect();
-    let maximum = maximise_within(&near, &scaled, STEP, options.steps);
+    let maximum = maximise_within(&near, &scaled, STEP, options.steps * parameters.len() as u64);
     if let Some(error) = failed.into_inner() {
         return Err(error);
     }

@@ -11,10 +11,10 @@ use super::super::observation::{Figure, Observation, Quantity, Statistic};
 use super::{Options, Progress};
 use crate::verify::PlayError;
 
-/// Standard errors of the model of TCP, as shares of a figure: throughput, round trip, time, and the
-/// spread of any. From comparisons with real hosts (Linux 6.18) on a geostationary link: throughput
+/// Standard errors of the model of TCP, as shares of a figure: throughput, round trip, time, round
+/// trip of a second of the start, and the spread of any. From comparisons with real hosts (Linux 6.18) on a geostationary link: throughput
 /// 1 %, round trips 3 to 5 %. Times of a start-up depend on the hosts more.
-pub const MODEL_ERRORS: [f64; 4] = [0.02, 0.05, 0.15, 0.2];
+pub const MODEL_ERRORS: [f64; 5] = [0.02, 0.05, 0.15, 0.1, 0.2];
 /// Counts for a figure that no simulated flow reaches.
 const UNREACHED: f64 = 0.0;
 
@@ -149,11 +149,13 @@ fn enter(sample: &mut Sample, (o, i): (usize, usize), figures: &[Figure], flow: 
 }
 
 fn model_error(figure: &Figure) -> f64 {
-    let [throughput, round_trip, time, spread] = MODEL_ERRORS;
+    let [throughput, round_trip, time, early, spread] = MODEL_ERRORS;
     match (figure.statistic, figure.quantity) {
         (Statistic::Spread, _) => spread,
+        (_, Quantity::Throughput { from: 0, .. }) => time,
         (_, Quantity::Throughput { .. }) => throughput,
         (_, Quantity::RoundTrip { .. }) => round_trip,
-        (_, Quantity::Time { .. }) => time,
+        (_, Quantity::EarlyRoundTrip { .. }) => early,
+        (_, Quantity::EarlyAcknowledgements { .. } | Quantity::Time { .. }) => time,
     }
 }

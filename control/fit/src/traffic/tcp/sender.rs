@@ -7,8 +7,8 @@ use super::control::{Acked, Control, Phase, RateSample, Window};
 use super::ranges::Ranges;
 use super::receiver::Ack;
 
-/// RFC 6928.
-const INITIAL_WINDOW: u32 = 10;
+/// RFC 6928, in segments.
+pub const INITIAL_WINDOW: u32 = 10;
 /// Selective acknowledgements before the first loss is believed (RFC 6675 §5).
 const THRESHOLD: u32 = 3;
 /// Linux's `TCP_RTO_MIN`, as a lower limit of the variation, and `TCP_RTO_MAX`.
@@ -96,19 +96,19 @@ struct Reduction {
 }
 
 impl Sender {
-    /// A sender of `total` segments, at most `receive_window` of them ahead of the cumulative
-    /// acknowledgement. `rtt` is that of the handshake.
+    /// A sender of `total` segments, at most so many of them at first, and so many ahead of the cumulative
+    /// acknowledgement at all. `rtt` is that of the handshake.
     #[must_use]
     pub fn new(
         control: Box<dyn Control>,
         total: u32,
-        receive_window: u32,
+        [initial_window, receive_window]: [u32; 2],
         now: u64,
         rtt: u64,
     ) -> Self {
         let mut sender = Self {
             control,
-            window: Window { size: INITIAL_WINDOW, threshold: u32::MAX },
+            window: Window { size: initial_window, threshold: u32::MAX },
             segments: VecDeque::new(),
             una: 0,
             next: 0,
