@@ -138,7 +138,30 @@ pub enum AccessError {
     Hopeless,
 }
 
+/// Bursts of a superframe: constant ones, for a rate, for a volume, and free ones. This is the order in
+/// which they are assigned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bursts(pub [u64; 4]);
+
+impl Bursts {
+    /// Number of ways in which bursts are assigned.
+    pub const WAYS: usize = 4;
+
+    pub fn total(self) -> u64 {
+        self.0.into_iter().fold(0, u64::saturating_add)
+    }
+
+    fn volume(self) -> u64 {
+        self.0[2]
+    }
+}
+
 impl AccessPlan {
+    /// Whether it differs from `other` in the peak at most.
+    pub(crate) fn is_as(&self, other: &Self) -> bool {
+        Self { peak: other.peak, ..*self } == *other
+    }
+
     /// Superframes from a request to its grant.
     pub(crate) fn round_trip(&self) -> u64 {
         self.superframes(Nanos(self.request_delay.0.saturating_add(self.plan_delay.0))).max(1)

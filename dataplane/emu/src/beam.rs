@@ -27,9 +27,13 @@
 //! a frame leaves, and then the beam takes the next one; arrivals at that instant come
 //! after all of that.
 //!
+//! The beam of clients with capacity on demand is a carrier ([`carrier`]): it has no queue, and its rate
+//! is divided by superframes.
+//!
 //! Units: bytes as the beam counts them, with its framing. Runs on the worker's thread;
 //! all clients of a beam belong to one worker.
 
+mod carrier;
 mod plan;
 mod server;
 mod stage;
@@ -37,7 +41,7 @@ mod stage;
 pub use plan::{BeamPlan, BeamsError, BeamsPlan, MAX_BEAMS, MAX_WEIGHT, Share};
 pub use server::Standing;
 pub(crate) use server::{Member, Queues};
-pub(crate) use stage::Beams;
+pub(crate) use stage::{Beams, regroups};
 
 use crate::units::Direction;
 

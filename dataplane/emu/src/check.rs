@@ -118,10 +118,8 @@ pub enum PlanError {
     Answers,
     #[error("capacity on demand: {0}")]
     Access(#[from] AccessError),
-    #[error(
-        "capacity on demand where clients share a beam or have cross traffic: leave out one of them"
-    )]
-    AccessShared,
+    #[error("capacity on demand with cross traffic: leave out one of them")]
+    AccessCross,
     #[error("{0}")]
     Beams(#[from] BeamsError),
     /// The frames that the plan can hold do not fit into memory.
@@ -161,9 +159,8 @@ impl Plan {
                 return Err(PlanError::CrossInBeam);
             }
             let pipe = &self.pipes[direction];
-            let is_shared = pipe.cross.is_some() || self.beams.shares_in(direction);
-            if pipe.rate.is_on_demand() && is_shared {
-                return Err(PlanError::AccessShared);
+            if pipe.rate.is_on_demand() && pipe.cross.is_some() {
+                return Err(PlanError::AccessCross);
             }
         }
         if let Some(busy) = TooBusy::of(self, room) {

@@ -13,6 +13,7 @@
 mod arrival;
 mod aside;
 mod beamed;
+mod carried;
 mod change;
 mod cross;
 mod hold;
@@ -122,6 +123,8 @@ enum Served {
     ByBeam,
     /// Capacity on demand ([`crate::access`]).
     InSuperframes,
+    /// The same, of a carrier that several share; the engine lets frames leave.
+    ByCarrier,
 }
 
 /// State that all pipes of an engine share.

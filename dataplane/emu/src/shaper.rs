@@ -293,12 +293,23 @@ impl Shaper {
         matches!(self.course.as_deref(), Some(Course::Access(_)))
     }
 
+    /// The terminal, with capacity on demand.
     #[inline]
-    fn terminal(&mut self) -> Option<&mut Terminal> {
+    pub(crate) fn terminal(&mut self) -> Option<&mut Terminal> {
         match self.course.as_deref_mut() {
             Some(Course::Access(terminal)) => Some(terminal),
             _ => None,
         }
+    }
+
+    /// With capacity on demand: takes the superframes of a carrier at `at`, of which the first one starts at
+    /// `phase`. All requests and grants end.
+    pub fn align(&mut self, phase: Instant, at: Instant) {
+        self.exchange(at, |it| {
+            if let Some(terminal) = it.terminal() {
+                terminal.align(phase);
+            }
+        });
     }
 
     /// What was asked for and granted.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::units::{Instant, NANOS_PER_SEC, Nanos};
 
-use super::{AccessPlan, AccessStats, RateRequests};
+use super::{AccessPlan, AccessStats, Bursts, RateRequests};
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +105,7 @@ impl Terminal {
 
     /// Takes other parameters. If only the peak differs, all requests and grants stay.
     pub fn replan(self, plan: AccessPlan, key: StreamKey, at: Instant) -> Self {
-        if (AccessPlan { peak: self.plan.peak, ..plan }) == self.plan {
+        if plan.is_as(&self.plan) {
             return Self { plan, ..self };
         }
         let fresh = Self::new(plan, key, at);
@@ -114,6 +114,17 @@ impl Terminal {
         }
         let Self { phase, number, assigned, random, .. } = self;
         Self { phase, number, assigned, asked_at: number, random, ..fresh }
+    }
+
+    /// Takes the superframes of a carrier, of which the first begins at `phase`. All requests and
+    /// grants end.
+    pub fn align(&mut self, phase: Instant) {
+        self.phase = phase;
+        self.grants.clear();
+        self.granted = Granted::default();
+        (self.number, self.assigned, self.may_ask) = (0, 0, 0);
+        (self.bytes, self.volume, self.known) = (0, 0, false);
+        self.measure(0, 0);
     }
 
     pub fn plan(&self) -> &AccessPlan {
@@ -211,22 +222,40 @@ impl Terminal {
         }
     }
 
-    /// Assigns the bursts of this superframe.
+    /// Assigns the bursts of this superframe: all that the terminal may have.
     #[inline(never)]
     fn assign(&mut self) {
         let n = self.number;
         let passed = n - self.assigned;
-        self.assigned = n + 1;
-        let peak = self.plan.bytes_of(self.plan.peak.get(), n);
         // Grants of superframes that passed without frames are lost.
         if passed > 0 {
             self.ask_meanwhile();
+            let peak = self.plan.bytes_of(self.plan.peak.get(), n);
             self.volume = self.volume.saturating_sub(passed.saturating_mul(peak));
         }
-        // The measured rate of arrivals includes neither a long pause nor arrivals before it.
-        if passed >= self.plan.request_interval() {
-            self.measure(n.saturating_sub(self.plan.request_interval()), 0);
-        }
+        let bursts = self.wanted(n, true);
+        self.take(n, bursts);
+    }
+
+    /// The bursts that it may have in superframe `n`, by the requests whose grants apply then; with
+    /// `waits`, frames wait. Called once for each superframe.
+    pub fn wanted(&mut self, n: u64, waits: bool) -> Bursts {
+        let burst = u64::from(self.plan.burst.max(1));
+        let peak = self.plan.bytes_of(self.plan.peak.get(), n);
+        self.collect(n, peak);
+        let unasked = |bursts: u32| if waits { u64::from(bursts) } else { 0 };
+        let rate = self.granted.bytes(&self.plan, n) / burst;
+        let volume = self.volume.div_ceil(burst);
+        let mut left = peak / burst;
+        Bursts([unasked(self.plan.constant), rate, volume, unasked(self.plan.free)].map(|bursts| {
+            let bursts = bursts.min(left);
+            left -= bursts;
+            bursts
+        }))
+    }
+
+    /// Takes the answers to requests that apply from superframe `n` on, or applied before.
+    fn collect(&mut self, n: u64, peak: u64) {
         while let Some(grant) = self.grants.front().copied().filter(|grant| grant.from <= n) {
             self.grants.pop_front();
             let lost = (n - grant.from).saturating_mul(peak);
@@ -236,15 +265,38 @@ impl Terminal {
                 self.granted = Granted { rate: grant.rate, until, ..self.granted };
             }
         }
-        let burst = u64::from(self.plan.burst);
-        let constant = self.constant();
-        let rate = self.granted.bytes(&self.plan, n);
-        let base = constant.saturating_add(rate).min(peak);
-        let volume = self.volume.div_ceil(burst.max(1)).saturating_mul(burst).min(peak - base);
-        self.volume = self.volume.saturating_sub(volume);
-        let free = (u64::from(self.plan.free) * burst).min(peak - base - volume);
-        self.bytes = base + volume + free;
+    }
+
+    /// Frames wait at the start of superframe `n`, and these are its bursts.
+    pub fn take(&mut self, n: u64, bursts: Bursts) {
+        // The measured rate of arrivals includes neither a long pause nor arrivals before it.
+        if n - self.assigned >= self.plan.request_interval() {
+            self.measure(n.saturating_sub(self.plan.request_interval()), 0);
+        }
+        self.assigned = n + 1;
+        self.use_volume(bursts);
+        self.bytes = bursts.total().saturating_mul(self.plan.burst.into());
         self.stats.granted += self.bytes;
+    }
+
+    /// No frame waits at the start of superframe `n`: its bursts are lost.
+    pub fn pass(&mut self, n: u64, bursts: Bursts) {
+        self.use_volume(bursts);
+        if self.may_ask <= n && self.known && self.has_rate() {
+            self.ask_without_frames(n);
+        }
+    }
+
+    /// Whether a grant or a request for one lasts beyond superframe `n`.
+    pub fn is_served_after(&self, n: u64) -> bool {
+        let has_rate = self.granted.rate > 0 && self.granted.until > n + 1;
+        let asks = self.known && self.has_rate();
+        has_rate || asks || self.volume > 0 || !self.grants.is_empty()
+    }
+
+    fn use_volume(&mut self, bursts: Bursts) {
+        let bytes = bursts.volume().saturating_mul(self.plan.burst.into());
+        self.volume = self.volume.saturating_sub(bytes);
     }
 
     /// `waiting` bytes are left after this superframe: sends a request, if it may.
@@ -297,11 +349,15 @@ impl Terminal {
             if self.may_ask >= self.number || !self.known || !self.has_rate() {
                 return;
             }
-            let n = self.may_ask;
-            let rate = self.rate_to_ask(n, 0);
-            self.stats.requests += 1;
-            self.request(n, 0, Grant { from: n + self.plan.round_trip(), volume: 0, rate });
+            self.ask_without_frames(self.may_ask);
         }
+    }
+
+    /// Sends a request of superframe `n` while no frame waits.
+    fn ask_without_frames(&mut self, n: u64) {
+        let rate = self.rate_to_ask(n, 0);
+        self.stats.requests += 1;
+        self.request(n, 0, Grant { from: n + self.plan.round_trip(), volume: 0, rate });
     }
 
     /// Whether a rate was granted, or will be.

@@ -31,7 +31,8 @@ pub struct BeamPlan {
     pub name: String,
     /// A direction without a limit has no beam.
     pub rate: ByDirection<BitRate>,
-    /// Bytes added to each frame when its time in the beam is computed.
+    /// Bytes added to each frame when its time in the beam is computed. A carrier counts those of the pipe
+    /// instead.
     pub framing: Framing,
 }
 
@@ -110,7 +111,7 @@ impl BeamsPlan {
     }
 
     /// Whether members and weights are as in `other`, so that only rates differ.
-    fn groups_as(&self, other: &Self) -> bool {
+    pub(crate) fn groups_as(&self, other: &Self) -> bool {
         let alike = |(a, b): (&BeamPlan, &BeamPlan)| {
             Direction::BOTH
                 .into_iter()
@@ -128,11 +129,6 @@ impl BeamsPlan {
     pub(crate) fn rate(&self, number: u32) -> BitRate {
         let beam = self.beams.get(number as usize / 2);
         beam.map_or(BitRate::Unlimited, |b| b.rate.0[number as usize % 2])
-    }
-
-    /// Whether the engine has to regroup its beams when this plan follows `before`.
-    pub(crate) fn regroups(&self, before: &Self) -> bool {
-        !self.groups_as(before)
     }
 
     /// The terms of each beam of the engine, in the order of [`number`](super::number); none where

@@ -8,9 +8,12 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use crate::access::Bursts;
 use crate::framing::Framing;
 use crate::shaper::Shaper;
 use crate::units::{BitRate, Instant};
+
+use super::carrier::Credit;
 
 /// Marks a pipe without a beam.
 pub const NO_BEAM: u32 = u32::MAX;
@@ -33,6 +36,7 @@ pub enum Place {
     Away,
     /// In the heap, by its next finish.
     Coming,
+    /// In the round, or listed by a carrier.
     Round,
     Service,
 }
@@ -45,12 +49,14 @@ pub struct Member {
     pub place: Place,
     /// Unused allowance, in bytes × the least weight.
     deficit: u64,
+    /// Of a terminal of a carrier.
+    pub credit: Credit,
 }
 
 impl Member {
     /// A client of weight `weight` without frames.
     pub fn new(beam: u32, weight: u16) -> Self {
-        Self { beam, weight, place: Place::Away, deficit: 0 }
+        Self { beam, weight, place: Place::Away, deficit: 0, credit: Credit::default() }
     }
 }
 
@@ -64,6 +70,11 @@ pub trait Queues {
     fn choose(&mut self, id: u32, t: Instant) -> Standing;
     /// The client's first frame has left the beam at `t`.
     fn leave(&mut self, id: u32, t: Instant);
+    /// The bursts that a terminal may have in a superframe, which starts at `t`.
+    fn wanted(&mut self, id: u32, superframe: u64, t: Instant) -> Bursts;
+    /// A terminal sends in a superframe, which starts at `t`, and asks for more. Returns whether it takes
+    /// part in the next one.
+    fn send(&mut self, id: u32, superframe: u64, t: Instant, bursts: Bursts) -> bool;
 }
 
 /// The parameters of a beam, and quanta that follow from them.
@@ -107,12 +118,6 @@ pub struct Beam {
     coming: BinaryHeap<Reverse<(Instant, u32)>>,
     /// Time of the last event.
     now: Instant,
-    /// The next time in the wheel, and the one after that, as far as known.
-    pub scheduled: Instant,
-    /// See `scheduled`.
-    pub later: Instant,
-    /// Whether it is in the list of beams that lag.
-    pub lags: bool,
     members: usize,
 }
 
@@ -125,9 +130,6 @@ impl Beam {
             round: VecDeque::new(),
             coming: BinaryHeap::new(),
             now: at,
-            scheduled: Instant::MAX,
-            later: Instant::MAX,
-            lags: false,
             members: 0,
         }
     }

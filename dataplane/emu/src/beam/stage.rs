@@ -5,16 +5,139 @@
 
 use std::collections::VecDeque;
 
+use crate::access::AccessPlan;
+use crate::client::ClientKey;
+use crate::plan::Plan;
+use crate::rng::{self, Stream, StreamKey};
+use crate::shaper::RatePlan;
 use crate::units::{Direction, Instant};
 
-use super::server::{Beam, Member, NO_BEAM, Place, Standing};
+use super::carrier::Carrier;
+use super::server::{Beam, Member, NO_BEAM, Place, Queues, Standing, Terms};
 use super::{BeamsPlan, MAX_BEAMS, Share, number};
+
+/// What serves the clients of a beam.
+#[derive(Debug)]
+enum Kind {
+    Beam(Beam),
+    Carrier(Carrier),
+}
+
+/// A beam in one direction, and its place in the wheel.
+#[derive(Debug)]
+pub struct Server {
+    kind: Kind,
+    /// The next time in the wheel, and the one after that, as far as known.
+    scheduled: Instant,
+    /// See `scheduled`.
+    later: Instant,
+    /// Whether it is in the list of beams that lag.
+    lags: bool,
+}
+
+impl Server {
+    fn new(kind: Kind) -> Self {
+        Self { kind, scheduled: Instant::MAX, later: Instant::MAX, lags: false }
+    }
+
+    #[inline]
+    fn deadline(&self) -> Option<Instant> {
+        match &self.kind {
+            Kind::Beam(beam) => beam.deadline(),
+            Kind::Carrier(carrier) => carrier.deadline(),
+        }
+    }
+
+    /// Whether there is an event up to and including `t`.
+    #[inline]
+    fn is_behind(&self, t: Instant) -> bool {
+        match &self.kind {
+            Kind::Beam(beam) => beam.is_behind(t),
+            Kind::Carrier(carrier) => carrier.deadline().is_some_and(|at| at <= t),
+        }
+    }
+
+    /// Does up to `most` steps up to and including `t`; returns the number.
+    #[inline]
+    pub fn advance(&mut self, queues: &mut impl Queues, t: Instant, most: u32) -> u32 {
+        match &mut self.kind {
+            Kind::Beam(beam) => beam.advance(queues, t, most),
+            Kind::Carrier(carrier) => carrier.advance(queues, t, most),
+        }
+    }
+
+    /// Updates when frames of clients come whose own rates have changed.
+    pub fn rekey(&mut self, standing: impl FnMut(u32) -> Standing, at: Instant) {
+        // Rates of terminals take effect in the next superframe.
+        if let Kind::Beam(beam) = &mut self.kind {
+            beam.rekey(standing, at);
+        }
+    }
+
+    fn add_room(&mut self) {
+        match &mut self.kind {
+            Kind::Beam(beam) => beam.add_room(),
+            Kind::Carrier(carrier) => carrier.add_room(),
+        }
+    }
+
+    fn regroup(&mut self, at: Instant, stays: impl Fn(u32) -> bool) {
+        match &mut self.kind {
+            Kind::Beam(beam) => beam.regroup(at, stays),
+            Kind::Carrier(carrier) => carrier.regroup(stays),
+        }
+    }
+
+    fn replan(&mut self, terms: Terms, at: Instant) {
+        match &mut self.kind {
+            Kind::Beam(beam) => beam.replan(terms, at),
+            Kind::Carrier(carrier) => carrier.replan(terms.rate),
+        }
+    }
+
+    fn enroll(&mut self, member: &mut Member, id: u32, standing: Standing, at: Instant) {
+        match &mut self.kind {
+            Kind::Beam(beam) => beam.enroll(member, id, standing, at),
+            Kind::Carrier(_) if standing == Standing::Empty => {}
+            Kind::Carrier(carrier) => carrier.enroll(member, id, at),
+        }
+    }
+
+    /// Whether it continues in a plan with such access.
+    fn suits(&self, access: Option<&AccessPlan>) -> bool {
+        match (&self.kind, access) {
+            (Kind::Beam(_), None) => true,
+            (Kind::Carrier(carrier), Some(access)) => carrier.suits(access),
+            _ => false,
+        }
+    }
+}
+
+/// The access of the terminals of a direction.
+fn access(plan: &Plan, direction: Direction) -> Option<&AccessPlan> {
+    match &plan.pipes[direction].rate {
+        RatePlan::Access(access) => Some(access),
+        _ => None,
+    }
+}
+
+/// Whether the engine has to regroup its beams when `plan` follows `before`: members or weights differ, or
+/// a carrier begins, ends or begins again.
+pub fn regroups(plan: &Plan, before: &Plan, restart: bool) -> bool {
+    let turns = |d| match (access(plan, d), access(before, d)) {
+        (None, None) => false,
+        (Some(access), Some(before)) => restart || !access.is_as(before),
+        _ => true,
+    };
+    !plan.beams.groups_as(&before.beams)
+        || Direction::BOTH.into_iter().any(|d| plan.beams.shares_in(d) && turns(d))
+}
 
 /// The beams, their members, and which of them have work to catch up with.
 #[derive(Debug)]
 pub struct Beams {
     /// `None` where the plan has no limit.
-    beams: Vec<Option<Box<Beam>>>,
+    beams: Vec<Option<Box<Server>>>,
     /// By pipe.
     members: Vec<Member>,
     /// Beams that expired in the wheel, in order; each once.
@@ -40,19 +163,47 @@ impl Beams {
         self.beams.len() as u32
     }
 
-    fn get(&mut self, number: u32) -> Option<&mut Beam> {
+    fn get(&mut self, number: u32) -> Option<&mut Server> {
         self.beams.get_mut(number as usize)?.as_deref_mut()
     }
 
-    /// Forms the beams of a plan at `at`. Those that there were stay.
-    pub fn form(&mut self, plan: &BeamsPlan, longest: u32, at: Instant) {
+    /// Forms the beams of a plan at `at`. Those that there were stay, except for carriers of other
+    /// superframes and, with `restart`, all carriers.
+    pub fn form(&mut self, plan: &Plan, epoch: u32, longest: u32, at: Instant, restart: bool) {
         let mut before = std::mem::take(&mut self.beams).into_iter();
-        let beams = plan.terms(longest).map(|terms| {
-            let stays = before.next().flatten();
-            terms.map(|terms| stays.unwrap_or_else(|| Box::new(Beam::new(terms, at))))
+        let mut numbers = 0_u32..;
+        let beams = plan.beams.terms(longest).map(|terms| {
+            let number = numbers.next().unwrap_or_default();
+            let direction = Direction::BOTH[number as usize % 2];
+            let access = access(plan, direction);
+            let stays = before.next().flatten().filter(|server| {
+                server.suits(access) && !(restart && matches!(server.kind, Kind::Carrier(_)))
+            });
+            let Some(terms) = terms else { return (None, false) };
+            if stays.is_some() {
+                return (stays, true);
+            }
+            let kind = match access {
+                None => Kind::Beam(Beam::new(terms, at)),
+                Some(access) => {
+                    let client = ClientKey::Default;
+                    let key = StreamKey { seed: plan.seed, client, direction, epoch };
+                    let index = u8::try_from(number / 2).unwrap_or(u8::MAX);
+                    let mut phase = Stream::new(key, rng::Stage::Slot, index);
+                    let phase = at + phase.below(access.superframe);
+                    Kind::Carrier(Carrier::new(*access, terms.rate, phase))
+                }
+            };
+            (Some(Box::new(Server::new(kind))), false)
         });
-        self.beams = beams.collect();
-        self.lagging.retain(|n| self.beams.get(*n as usize).is_some_and(Option::is_some));
+        let (beams, stay): (Vec<_>, Vec<_>) = beams.unzip();
+        self.beams = beams;
+        for member in &mut self.members {
+            if !stay.get(member.beam as usize).is_some_and(|stays| *stays) {
+                *member = Member::new(NO_BEAM, member.weight);
+            }
+        }
+        self.lagging.retain(|n| stay.get(*n as usize).is_some_and(|stays| *stays));
     }
 
     /// Gives a new pipe its share.
@@ -67,16 +218,25 @@ impl Beams {
         }
     }
 
-    /// Gives a pipe another share. Returns whether it was in a beam, and whether it is.
+    /// Gives a pipe another share. Returns whether it is in the beam in which it was, or still in none.
     /// [`Beams::regroup`] comes after all pipes.
-    pub fn transfer(&mut self, id: u32, share: Option<Share>, direction: Direction) -> [bool; 2] {
+    pub fn transfer(&mut self, id: u32, share: Option<Share>, direction: Direction) -> bool {
         let before = self.members[id as usize];
         let mut after = member(share, direction);
-        if before.beam == after.beam && matches!(before.place, Place::Round | Place::Service) {
-            after.place = before.place;
+        let stays = before.beam == after.beam;
+        if stays && matches!(before.place, Place::Round | Place::Service) {
+            (after.place, after.credit) = (before.place, before.credit);
         }
         self.members[id as usize] = after;
-        [before, after].map(|member| member.beam != NO_BEAM)
+        stays
+    }
+
+    /// Start of the first superframe of a pipe's carrier, if it is in one.
+    pub fn phase(&self, id: u32) -> Option<Instant> {
+        match &self.beams.get(self.beam_of(id) as usize)?.as_deref()?.kind {
+            Kind::Carrier(carrier) => Some(carrier.phase()),
+            Kind::Beam(_) => None,
+        }
     }
 
     /// Keeps those of each beam's round that are still its members.
@@ -128,15 +288,15 @@ impl Beams {
 
     /// Takes out a beam that has something to do up to `t`.
     #[inline]
-    pub fn take_behind(&mut self, number: u32, t: Instant) -> Option<Box<Beam>> {
+    pub fn take_behind(&mut self, number: u32, t: Instant) -> Option<Box<Server>> {
         self.beams.get_mut(number as usize)?.take_if(|b| b.is_behind(t))
     }
 
-    pub fn take(&mut self, number: u32) -> Option<Box<Beam>> {
+    pub fn take(&mut self, number: u32) -> Option<Box<Server>> {
         self.beams.get_mut(number as usize)?.take()
     }
 
-    pub fn put(&mut self, number: u32, beam: Box<Beam>) {
+    pub fn put(&mut self, number: u32, beam: Box<Server>) {
         self.beams[number as usize] = Some(beam);
     }
 

@@ -5,8 +5,10 @@
 //! instant: the client's queue depends on the other clients. Events of the beams are in
 //! the wheel behind those of the pipes.
 
+use crate::access::Bursts;
 use crate::beam::{BeamsPlan, Member, Queues, Standing};
 use crate::frame::{Buffer, Frame};
+use crate::plan::Plan;
 use crate::units::{Direction, Instant};
 
 use super::{Engine, SERVED};
@@ -37,6 +39,18 @@ impl<B: Buffer> Queues for Engine<B> {
         self.slots[id as usize].pipe.depart(&mut self.shared, t);
         self.reschedule(id);
     }
+
+    fn wanted(&mut self, id: u32, superframe: u64, t: Instant) -> Bursts {
+        self.catch_up(id);
+        self.slots[id as usize].pipe.wanted(superframe, t)
+    }
+
+    fn send(&mut self, id: u32, superframe: u64, t: Instant, bursts: Bursts) -> bool {
+        let pipe = &mut self.slots[id as usize].pipe;
+        let stays = pipe.serve_superframe(&mut self.shared, (superframe, t), bursts);
+        self.reschedule(id);
+        stays
+    }
 }
 
 impl<B: Buffer> Engine<B> {
@@ -46,7 +60,10 @@ impl<B: Buffer> Engine<B> {
         let share = plan.share(slot.client, direction);
         self.beams.enlist(id, share, direction);
         if share.is_some() {
-            slot.pipe.join_beam(&mut self.shared, self.now);
+            match self.beams.phase(id) {
+                Some(phase) => slot.pipe.join_carrier(&mut self.shared, phase, self.now),
+                None => slot.pipe.join_beam(&mut self.shared, self.now),
+            }
             slot.pipe.set_beam_rate(plan.rate(self.beams.beam_of(id)));
         }
     }
@@ -117,24 +134,38 @@ impl<B: Buffer> Engine<B> {
 
     /// Advances the beams to `at`, and regroups them if members or weights
     /// differ in the next plan.
-    pub(super) fn end_beams(&mut self, at: Instant, plan: &BeamsPlan, regroups: bool) {
+    pub(super) fn end_beams(
+        &mut self,
+        at: Instant,
+        plan: &Plan,
+        epoch: u32,
+        restart: bool,
+        regroups: bool,
+    ) {
         self.advance_beams(at);
         if !regroups {
             return;
         }
         // All pipes have to be under the old plan.
         self.settle_all();
-        self.beams.form(plan, self.limits.frame, at);
+        self.beams.form(plan, epoch, self.limits.frame, at, restart);
         for id in 0..self.slots.len() as u32 {
             // A pipe that leaves a beam may lose frames on the way.
             self.look_for_observer(id);
             let slot = &mut self.slots[id as usize];
             let direction = Direction::BOTH[id as usize % 2];
-            let share = plan.share(slot.client, direction);
-            match self.beams.transfer(id, share, direction) {
-                [false, true] => slot.pipe.join_beam(&mut self.shared, at),
-                [true, false] => slot.pipe.leave_beam(&mut self.shared, at),
-                _ => {}
+            let share = plan.beams.share(slot.client, direction);
+            let stays = self.beams.transfer(id, share, direction);
+            let is_carried = self.beams.phase(id).is_some();
+            let joins = share.is_some() && !is_carried;
+            let pipe = &mut slot.pipe;
+            if pipe.is_in_carrier() && !(stays && is_carried) {
+                pipe.leave_carrier();
+            } else if pipe.is_in_beam() && !pipe.is_in_carrier() && !joins {
+                pipe.leave_beam(&mut self.shared, at);
+            }
+            if joins && !pipe.is_in_beam() {
+                pipe.join_beam(&mut self.shared, at);
             }
         }
         self.beams.regroup(at);
@@ -148,6 +179,13 @@ impl<B: Buffer> Engine<B> {
         if regroups {
             self.settle_all();
             for id in 0..self.slots.len() as u32 {
+                let pipe = &mut self.slots[id as usize].pipe;
+                // Under the new plan it has a terminal.
+                if let Some(phase) = self.beams.phase(id)
+                    && !pipe.is_in_carrier()
+                {
+                    pipe.join_carrier(&mut self.shared, phase, at);
+                }
                 if self.beams.is_away(id) {
                     let standing = self.slots[id as usize].pipe.standing(&self.shared.store);
                     self.beams.enroll(id, standing, at);

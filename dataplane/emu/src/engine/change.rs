@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::beam::regroups;
 use crate::client::ClientKey;
 use crate::frame::Buffer;
 use crate::observe::Scope;
@@ -66,9 +67,9 @@ impl<B: Buffer> Engine<B> {
         self.by_address = plan.rules.by_address();
         self.rules = Arc::clone(&plan.rules);
         self.epoch = plan.epoch;
-        let regroups = plan.beams.regroups(&before.plan.beams);
+        let regroups = regroups(&plan, &before.plan, restart);
         self.forget_targets();
-        self.end_beams(at, &plan.beams, regroups);
+        self.end_beams(at, &plan, epoch, restart, regroups);
         self.changes.push_back(Change { at, plan, kept, restart, epoch, since, start });
         self.version += 1;
         self.begin_beams(at, regroups, turned);

@@ -11,7 +11,7 @@ use crate::stats::DropReason;
 use crate::store::Place;
 use crate::units::Instant;
 
-use super::{AT_ONCE, Cold, LAG, LOOK_AFTER, Pipe, Shared};
+use super::{AT_ONCE, Cold, LAG, LOOK_AFTER, Pipe, Served, Shared};
 
 impl Pipe {
     /// A frame of `len` bytes arrives at `at` with `tag`.
@@ -198,7 +198,7 @@ impl Pipe {
         if mark {
             self.mark_at(shared, at, place, len);
         }
-        if self.is_in_beam() {
+        if self.served == Served::ByBeam {
             self.joined(at, len, place);
         } else if self.shaper.is_idle() {
             if self.extras.watched {

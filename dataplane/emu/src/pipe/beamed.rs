@@ -32,10 +32,11 @@ enum At {
 }
 
 impl Pipe {
+    /// Whether the engine lets frames leave its queue, because of a beam or a carrier.
     #[inline]
     #[must_use]
     pub fn is_in_beam(&self) -> bool {
-        self.served == Served::ByBeam
+        matches!(self.served, Served::ByBeam | Served::ByCarrier)
     }
 
     /// From `at` on frames that leave the shaper wait for a beam.

@@ -49,12 +49,17 @@ impl Pipe {
         served
     }
 
-    /// As [`Pipe::serve`], of a pipe in a beam or with capacity on demand.
+    /// As [`Pipe::serve`], of a pipe in a beam or with capacity on demand. Frames of a carrier wait for
+    /// [`Pipe::serve_superframe`].
     #[inline(never)]
     fn serve_elsewhere<B: Buffer>(&mut self, shared: &mut Shared<B>, t: Instant, most: u32) -> u32 {
-        if self.is_in_beam() {
-            self.pull(shared, t);
-            return 0;
+        match self.served {
+            Served::ByBeam => {
+                self.pull(shared, t);
+                return 0;
+            }
+            Served::ByCarrier => return 0,
+            Served::ByShaper | Served::InSuperframes => {}
         }
         let served = self.serve_frames::<false, true, B>(shared, t, most);
         self.look_later();
@@ -94,7 +99,7 @@ impl Pipe {
         debug_assert!(self.plain && !self.choosing);
         let served = match self.served {
             Served::InSuperframes => self.serve_frames::<true, true, B>(shared, t, most),
-            Served::ByShaper | Served::ByBeam => {
+            Served::ByShaper | Served::ByBeam | Served::ByCarrier => {
                 self.serve_frames::<true, false, B>(shared, t, most)
             }
         };
@@ -105,7 +110,7 @@ impl Pipe {
     /// As [`Pipe::serve`], up to the next phantom frame. With `PLAIN` the pipe is plain; with `ON_DEMAND` a
     /// frame leaves in the first superframe that has room for it.
     #[inline(always)]
-    fn serve_frames<const PLAIN: bool, const ON_DEMAND: bool, B: Buffer>(
+    pub(super) fn serve_frames<const PLAIN: bool, const ON_DEMAND: bool, B: Buffer>(
         &mut self,
         shared: &mut Shared<B>,
         t: Instant,
