@@ -28,8 +28,9 @@
 //! granted for a time without frames is lost; the next frame finds out how much.
 //!
 //! Differs from the standard in that requests and plans are not frames and are never lost but in
-//! contention, and in that a terminal's bursts leave together at the start of the superframe. There are
-//! no other terminals here: the scheduler grants up to the rate of the pipe.
+//! contention, and in that a terminal's bursts leave together at the start of the superframe. Where
+//! clients share no beam, the scheduler grants up to the rate of the pipe; in a beam they compete
+//! ([`crate::beam`]).
 //!
 //! Units: bytes as the framing of the pipe counts them.
 

@@ -27,6 +27,7 @@ mod refusal;
 mod remark;
 mod traffic;
 
+use crate::access::AccessPlan;
 use crate::aqm::AqmPlan;
 use crate::beam::BeamsPlan;
 use crate::cross::{Arrivals, CrossPlan};
@@ -72,10 +73,12 @@ struct Demand {
     /// By how much frames are held back, if any are: they lie aside then, and their place in
     /// the line is taken as well.
     aside: Option<Nanos>,
-    /// Whether there are clients in beams.
+    /// Whether there are clients in beams that have queues: carriers have none.
     shared: bool,
     /// Rate of the beams in bit/s, if all clients are in one.
     beams: Option<u64>,
+    /// Bytes of frames that leave all carriers at one instant, at most.
+    superframe: u128,
 }
 
 impl Demand {
@@ -83,10 +86,16 @@ impl Demand {
         let drops_late = p.queue.drops_late();
         let (queue, delay) = (p.queue.limit, p.delay.max());
         let limits = |beam| beams.limits(beam, direction);
-        let shared = beams.shares_in(direction);
+        let access = match &p.rate {
+            RatePlan::Access(access) => Some(access),
+            _ => None,
+        };
+        let shared = beams.shares_in(direction) && access.is_none();
         let all = beams.automatic.is_some_and(|s| limits(s.beam))
             && beams.shares.values().all(|s| limits(s.beam));
-        let beams = all.then(|| beams_let_through(beams, direction));
+        let superframe = access.map_or(0, |it| superframe_of(beams, direction, it, p.framing));
+        let carried = access.map(|_| p.framing);
+        let beams = all.then(|| beams_let_through(beams, direction, carried));
         let aside = p.reorder.map(|r| r.by);
         let (rate, burst) = match &p.rate {
             RatePlan::Opportunities(trace) => {
@@ -99,7 +108,20 @@ impl Demand {
         let copies = if p.duplicate == Probability::ZERO { 1 } else { 2 };
         let framing = p.framing;
         let cross = p.cross().map_or(0, |cross| cross.peak());
-        Self { rate, burst, framing, queue, delay, drops_late, copies, cross, aside, shared, beams }
+        Self {
+            rate,
+            burst,
+            framing,
+            queue,
+            delay,
+            drops_late,
+            copies,
+            cross,
+            aside,
+            shared,
+            beams,
+            superframe,
+        }
     }
 
     /// Whether frames wait: for their client's shaper or for its beam.
@@ -143,7 +165,10 @@ impl Demand {
         let line = match (self.drops_late, self.shared) {
             (false, false) => {
                 let burst = frames_of(u128::from(self.burst) * clients(room), self.framing);
-                (in_delay(self.shaped(room)) + burst).min(in_delay(self.brought(room)))
+                let carriers = self.beams.map_or(u128::MAX, |it| in_delay(it) + self.superframe);
+                (in_delay(self.shaped(room)) + burst)
+                    .min(carriers)
+                    .min(in_delay(self.brought(room)))
             }
             (true, false) => in_delay(self.brought(room)),
             (false, true) => {
@@ -166,14 +191,31 @@ fn frames_of(rate: u128, framing: Framing) -> u128 {
     rate * u128::from(MIN_FRAME) / u128::from(charged)
 }
 
-/// Upper bound of the rate of all beams of a direction, in bit/s.
-fn beams_let_through(beams: &BeamsPlan, direction: Direction) -> u64 {
+/// Upper bound of the rate of all beams of a direction, in bit/s. If they are carriers, frames are
+/// `carried` with the framing of the clients.
+fn beams_let_through(beams: &BeamsPlan, direction: Direction, carried: Option<Framing>) -> u64 {
     let rates = beams.beams.iter().map(|b| match b.rate[direction] {
         // It has no clients.
         BitRate::Unlimited | BitRate::Down => 0,
-        BitRate::PerSec(rate) => frames_of(rate.get().into(), b.framing) + 1,
+        BitRate::PerSec(rate) => frames_of(rate.get().into(), carried.unwrap_or(b.framing)) + 1,
     });
     u64::try_from(rates.sum::<u128>()).unwrap_or(u64::MAX)
+}
+
+/// Upper bound of the bytes of frames in a superframe of all carriers of a direction.
+fn superframe_of(
+    beams: &BeamsPlan,
+    direction: Direction,
+    access: &AccessPlan,
+    framing: Framing,
+) -> u128 {
+    let bytes = beams.beams.iter().map(|b| match b.rate[direction] {
+        BitRate::Unlimited | BitRate::Down => 0,
+        BitRate::PerSec(rate) => {
+            u128::from(access.bytes_of(rate.get(), 0)) + u128::from(access.burst)
+        }
+    });
+    frames_of(bytes.sum(), framing)
 }
 
 type Demands = ByDirection<Demand>;
