@@ -526,6 +526,34 @@ mod tests {
     }
 
     #[test]
+    fn terminals_of_a_beam_share_a_carrier() {
+        let profile =
+            profile::Catalog::built_in().get("geo-rcs2").expect("built in").as_proto().clone();
+        let automatic = Some(model::Automatic { beam: "b".into(), ..Default::default() });
+        let beams = vec![model::Beam {
+            name: "b".into(),
+            forward_rate_bps: None,
+            return_rate_bps: Some(8_000_000),
+        }];
+        let clients = model::Clients { clients: vec![], automatic, beams };
+        let message =
+            pb::Plan { profile: Some(profile), clients: Some(clients), ..pb::Plan::default() };
+        let plan = compile(&message).unwrap_or_else(|e| panic!("{e}"));
+        assert!(plan.pipes[Direction::Return].rate.is_on_demand());
+        assert!(plan.beams.shares_in(Direction::Return));
+        let room = emu::plan::Room {
+            clients: 10,
+            port_bps: 1_000_000_000,
+            frame: 1_514,
+            capacity: 1 << 30,
+            workers: 1,
+            tag: 0,
+            unanswered: false,
+        };
+        assert_eq!(plan.check(room), Ok(()));
+    }
+
+    #[test]
     fn offload_is_compiled() {
         let with = |offload| compile(&pb::Plan { offload, ..plan(|p| p.packet_loss = 0.25) });
         let offload = pb::Offload { epoch: 65_535, forward_loss: 7, return_loss: 0, marks: true };

@@ -6,6 +6,7 @@ mod access;
 mod aqm;
 mod arbitrary;
 mod beam;
+mod carrier;
 mod chain;
 mod copies;
 mod cross;
