@@ -50,6 +50,7 @@ fn with_rate(access: AccessPlan) -> AccessPlan {
         timeout: Nanos::from_millis(1_000),
         gain: 1 << 16,
         drain: Nanos::from_millis(1_000),
+        decay: Nanos::ZERO,
     };
     AccessPlan { volume: None, rate: Some(rate), ..access }
 }
