@@ -73,7 +73,10 @@ apt_install() {
     [ "$(id -u)" = 0 ] || fail "not installed: $*. Run scripts/setup.sh as root."
     update
     echo "setup: apt-get install $*"
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" \
+    # apt-get refuses to go on where dpkg was interrupted. A dpkg that still runs is waited for.
+    export DEBIAN_FRONTEND=noninteractive
+    [ -z "$(ls -A /var/lib/dpkg/updates)" ] || dpkg --configure -a >>"$LOG" 2>&1 || true
+    apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@" \
         >>"$LOG" 2>&1 || { tail -n 5 "$LOG" >&2; fail "apt-get install failed: see $LOG"; }
 }
 
