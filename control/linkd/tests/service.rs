@@ -471,7 +471,7 @@ async fn concurrent_patches_all_take() {
         .map(|i| {
             let mut client = lab.client.clone();
             let request = pb::PatchLinkRequest {
-                pipe: Some(rate(5_000 + i)),
+                pipe: Some(rate(50_000 + i)),
                 mask: Some(mask(&["rate_bps"])),
                 ..Default::default()
             };

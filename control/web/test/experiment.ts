@@ -177,7 +177,7 @@ export async function judgeRuns(driver: Driver, host: Host): Promise<void> {
   expect(new Set(expected.map((text: string) => text.slice(0, 4)))).toEqual(new Set(["PASS", "FAIL"]));
 }
 
-/** A slot of the return direction in ms, which a fit finds. */
+/** The superframe of the return direction in ms, which a fit finds. */
 const SLOT = 41.47;
 
 /** A log of ping at 10 probes per second over a link with a round trip of 560 ms, a slot, and a loss of 1 %. The seed is fixed. */
@@ -210,7 +210,7 @@ export async function fitLog(driver: Driver, log: string, name: string): Promise
   const job = await driver.api("Jobs/GetJob", { name: jobs.at(-1).name });
   expect(job.state).toBe("JOB_STATE_DONE");
   expect(await driver.texts("[data-summary]")).toEqual(job.fit.summary.map((line: Json) => line.name + line.text));
-  expect((await driver.texts("[data-summary]")).join("\n")).toContain(`a slot every ${SLOT} ms`);
+  expect((await driver.texts("[data-summary]")).join("\n")).toContain(`capacity on demand each ${SLOT} ms`);
   // The shown command writes the same profile; dates and paths differ.
   await shell(`${fit} >&2`, driver.directory);
   const written = readFileSync(join(driver.directory, `${name}.toml`), "utf8");

@@ -51,7 +51,8 @@ pub struct Ping {
 }
 
 impl Ping {
-    /// Starts `count` pings from an address in a namespace.
+    /// Starts `count` pings from an address in a namespace, of the length of those in the baselines: longer
+    /// ones do not fit into the constant burst of a satellite terminal.
     pub fn start(
         from: &Namespace,
         source: Ipv4Addr,
@@ -63,6 +64,8 @@ impl Ping {
             "ping",
             "-n",
             "-D",
+            "-s",
+            "20",
             "-c",
             &count.to_string(),
             "-i",
