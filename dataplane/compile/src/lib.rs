@@ -239,7 +239,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use emu::access::{AccessPlan, Contention, LogOn, RateRequests};
+    use emu::access::{AccessPlan, Contention, LogOn, OthersPlan, RateRequests};
     use emu::check::PlanError;
     use emu::shaper::{RatePlan, RateTrace};
     use emu::units::{BitRate, Direction};
@@ -381,6 +381,12 @@ mod tests {
             plan_delay_ns: 3_000_000,
             log_on: Some(model::LogOn { after_ns: 7_000_000, delay_ns: 8_000_000 }),
             contention: Some(model::Contention { load: 0.5, backoff: 4 }),
+            others: Some(model::Others {
+                terminals: 30,
+                rate_bps: 64_000,
+                on_ns: 10_000_000,
+                off_ns: 11_000_000,
+            }),
         };
         let message =
             profile::Catalog::built_in().get("geo-rcs2").expect("built in").as_proto().clone();
@@ -413,6 +419,12 @@ mod tests {
             contention: Some(Contention {
                 success: Probability::new((-0.5_f64).exp()),
                 backoff: 4,
+            }),
+            others: Some(OthersPlan {
+                terminals: 30,
+                rate: NonZeroU64::new(64_000).expect("not zero"),
+                on: millis(10),
+                off: millis(11),
             }),
         };
         assert_eq!(with(Some(access)), RatePlan::Access(expected));

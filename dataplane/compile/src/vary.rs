@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use emu::access::{AccessPlan, Contention, LogOn, RateRequests};
+use emu::access::{AccessPlan, Contention, LogOn, OthersPlan, RateRequests};
 use emu::episode::boundary::BoundaryPlan;
 use emu::held::{Clock, Grid, HeldPlan, Hold, Values};
 use emu::shaper::{Opportunities, RatePlan, RateTrace, VaryingPlan};
@@ -56,6 +56,11 @@ fn access(a: &model::Access, peak: NonZeroU64) -> AccessPlan {
     });
     let log_on = a.log_on.as_ref();
     let contention = a.contention.as_ref();
+    let others = a.others.as_ref().and_then(|it| {
+        let rate = NonZeroU64::new(it.rate_bps)?;
+        let [on, off] = [it.on_ns, it.off_ns].map(Nanos);
+        Some(OthersPlan { terminals: it.terminals, rate, on, off })
+    });
     AccessPlan {
         peak,
         superframe: Nanos(a.superframe_ns),
@@ -73,6 +78,7 @@ fn access(a: &model::Access, peak: NonZeroU64) -> AccessPlan {
             success: Probability::new((-it.load).exp()),
             backoff: it.backoff,
         }),
+        others,
     }
 }
 

@@ -29,13 +29,17 @@
 //!
 //! Differs from the standard in that requests and plans are not frames and are never lost but in
 //! contention, and in that a terminal's bursts leave together at the start of the superframe. Where
-//! clients share no beam, the scheduler grants up to the rate of the pipe; in a beam they compete
-//! ([`crate::beam`]).
+//! clients share no beam, the scheduler grants up to the rate of the pipe, less what terminals outside
+//! the lab get; in a beam they compete ([`crate::beam`]).
 //!
 //! Units: bytes as the framing of the pipe counts them.
 
+mod division;
+mod others;
 mod terminal;
 
+pub(crate) use division::{Claim, Credit, divide};
+pub(crate) use others::Others;
 pub(crate) use terminal::Terminal;
 
 use std::num::NonZeroU64;
@@ -52,6 +56,8 @@ pub const MAX_SUPERFRAME: Nanos = Nanos::from_secs(1);
 /// Longest delay of a request or a plan, and longest interval and time-out.
 pub const MAX_DELAY: Nanos = Nanos::from_secs(60);
 pub const MAX_BURST: u32 = 65_535;
+/// Most terminals outside the lab: each is a draw per superframe.
+pub const MAX_OTHERS: u32 = 1_000;
 
 /// The parameters of a terminal's access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +85,7 @@ pub struct AccessPlan {
     pub plan_delay: Nanos,
     pub log_on: Option<LogOn>,
     pub contention: Option<Contention>,
+    pub others: Option<OthersPlan>,
 }
 
 /// Requests for a rate.
@@ -114,6 +121,20 @@ pub struct Contention {
     pub backoff: u32,
 }
 
+/// Terminals outside the lab that compete for the carrier; without one, for the rate of the pipe. Each asks
+/// for a rate in periods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OthersPlan {
+    /// 1 to [`MAX_OTHERS`].
+    pub terminals: u32,
+    /// That each asks for in a period, in bit/s.
+    pub rate: NonZeroU64,
+    /// Mean duration of a period, and of the pause after it. Without pauses all ask at any time.
+    pub on: Nanos,
+    /// See `on`.
+    pub off: Nanos,
+}
+
 /// Why the core refuses parameters of access.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AccessError {
@@ -137,6 +158,10 @@ pub enum AccessError {
     Nothing,
     #[error("a request never succeeds in contention: choose a lower load")]
     Hopeless,
+    #[error("{0} terminals outside the lab: choose 1 to {MAX_OTHERS}")]
+    Others(u32),
+    #[error("terminals outside the lab ask for 0 ns: choose at least 1 ns")]
+    NoPeriod,
 }
 
 /// Bursts of a superframe: constant ones, for a rate, for a volume, and free ones. This is the order in
@@ -232,6 +257,14 @@ impl AccessPlan {
         }
         if self.contention.is_some_and(|it| it.success == Probability::ZERO) {
             return Err(AccessError::Hopeless);
+        }
+        if let Some(others) = self.others {
+            if !(1..=MAX_OTHERS).contains(&others.terminals) {
+                return Err(AccessError::Others(others.terminals));
+            }
+            if others.on == Nanos::ZERO {
+                return Err(AccessError::NoPeriod);
+            }
         }
         Ok(())
     }

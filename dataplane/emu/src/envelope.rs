@@ -301,7 +301,9 @@ fn micro_events(p: &PipePlan) -> u128 {
         events += shares.map(|s| every(s.interval())).sum::<u128>();
     }
     if let RatePlan::Access(access) = &p.rate {
-        events += every(access.superframe);
+        // Twenty draws are as an event.
+        let others = access.others.map_or(0, |it| u128::from(it.terminals) / 20);
+        events += every(access.superframe) * (1 + others);
     }
     if let AqmPlan::Pie(pie) = p.queue.aqm {
         events += every(pie.update);

@@ -54,6 +54,8 @@ pub enum Stage {
     Cross = 17,
     /// Requests for capacity in contention.
     Access = 18,
+    /// Terminals outside the lab that compete for a carrier.
+    Others = 19,
 }
 
 /// The common part of the keys of a pipe's streams.

@@ -33,6 +33,7 @@ fn terminal() -> AccessPlan {
         plan_delay: Nanos::from_millis(190),
         log_on: None,
         contention: None,
+        others: None,
     }
 }
 

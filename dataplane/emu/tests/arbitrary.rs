@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use emu::access::{AccessPlan, Contention, LogOn, RateRequests};
+use emu::access::{AccessPlan, Contention, LogOn, OthersPlan, RateRequests};
 use emu::aqm::codel::CoDelPlan;
 use emu::aqm::pie::PiePlan;
 use emu::aqm::red::RedPlan;
@@ -80,11 +80,20 @@ pub fn access() -> impl Strategy<Value = AccessPlan> {
     let log_on = (millis(2_000), millis(2_000)).prop_map(|(after, delay)| LogOn { after, delay });
     let contention = (0.05_f64..1.0, 0_u32..20)
         .prop_map(|(p, backoff)| Contention { success: Probability::new(p), backoff });
+    let others = (1_u32..20, 10_000_u64..5_000_000, 1_u64..2_000, millis(2_000)).prop_map(
+        |(terminals, rate, on, off)| OthersPlan {
+            terminals,
+            rate: NonZeroU64::new(rate).expect("not zero"),
+            on: Nanos::from_millis(on),
+            off,
+        },
+    );
     let asks = (
         prop::option::of(rate),
         (0_u64..1_000_000).prop_map(|most| NonZeroU64::new(most.saturating_sub(300_000))),
         prop::option::of(log_on),
         prop::option::of(contention),
+        prop::option::of(others),
     );
     let bursts = (5_u64..100, 20_u32..2_000, any::<bool>(), 0_u32..4, 0_u32..2);
     let times = (millis(1_000), millis(400), millis(400));
@@ -104,6 +113,7 @@ pub fn access() -> impl Strategy<Value = AccessPlan> {
             plan_delay: times.2,
             log_on: asks.2,
             contention: asks.3,
+            others: asks.4,
         },
     )
 }

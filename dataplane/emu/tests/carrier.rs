@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use emu::access::{AccessPlan, RateRequests};
+use emu::access::{AccessPlan, OthersPlan, RateRequests};
 use emu::beam::{BeamPlan, BeamsPlan, Share};
 use emu::client::ClientKey;
 use emu::engine::{Departure, Engine, Limits};
@@ -40,6 +40,7 @@ fn terminal() -> AccessPlan {
         plan_delay: Nanos::from_millis(190),
         log_on: None,
         contention: None,
+        others: None,
     }
 }
 
@@ -195,6 +196,55 @@ fn terminal_with_less_than_its_share_has_it_and_others_have_the_rest() {
     assert!(waits.iter().all(|it| (400..480).contains(it)), "{waits:?}");
 }
 
+/// `terminals` that ask for `bursts` per superframe each, all the time.
+fn others(terminals: u32, bursts: u64) -> Option<OthersPlan> {
+    let rate = NonZeroU64::new(bursts * BURST * 8 * 1_000_000_000 / SUPERFRAME.0).unwrap();
+    Some(OthersPlan { terminals, rate, on: Nanos::from_millis(1), off: Nanos::ZERO })
+}
+
+#[test]
+fn terminals_outside_the_lab_take_what_they_ask_for_up_to_their_share() {
+    // Bursts of all, what each of the others wants, and what a terminal that wants all gets.
+    let cases = [
+        (110, others(10, 3), 80),
+        (110, others(10, 10), 10),
+        (110, others(10, 40), 10),
+        (110, others(1_000, 40), 110 / 1_001 + 1),
+    ];
+    for (capacity, others, expected) in cases {
+        let access = AccessPlan { others, ..with_rate(terminal()) };
+        let in_carrier = plan(access, capacity);
+        let peak = capacity * BURST * 8 * 1_000_000_000 / SUPERFRAME.0;
+        let mut alone = plan(AccessPlan { peak: NonZeroU64::new(peak).unwrap(), ..access }, 1);
+        alone.beams = Arc::default();
+        for plan in [in_carrier, alone] {
+            let mut engine = engine(plan, 1);
+            let sums = load(&mut engine, 1, 3, (10_000, 70_000));
+            let bytes = sums[&key(1)] as f64;
+            let all = capacity as f64 / 1_001.0;
+            let share = if expected == 1 { all } else { expected as f64 };
+            let expected = share * (BURST * 60_000 / 40) as f64;
+            // And a frame.
+            assert!((bytes - expected).abs() < 0.03 * expected + 1_000.0, "{bytes} of {expected}");
+        }
+    }
+}
+
+#[test]
+fn terminals_outside_the_lab_leave_the_rest_of_their_mean_load() {
+    // 40 terminals ask for 2 of 110 bursts a quarter of the time: 20 on average, and never all.
+    let pauses = OthersPlan {
+        on: Nanos::from_millis(200),
+        off: Nanos::from_millis(600),
+        ..others(40, 2).unwrap()
+    };
+    let access = AccessPlan { others: Some(pauses), ..terminal() };
+    let mut engine = engine(plan(access, 110), 1);
+    let bytes = load(&mut engine, 1, 2, (10_000, 130_000))[&key(1)] as f64;
+    let rest = 90.0 * (BURST * 120_000 / 40) as f64;
+    assert!((bytes / rest - 1.0).abs() < 0.02, "{bytes} of {rest}");
+}
+
 #[test]
 fn idle_terminals_have_no_events() {
     let mut engine = engine(plan(with_rate(terminal()), 100), 1_000);
@@ -304,6 +354,53 @@ proptest! {
                 prop_assert!(sum <= bits(span / access.superframe.0 + 1) + burst);
             }
         }
+    }
+
+    /// No terminal is assigned volume sooner than a round trip after it asked for it, whatever the others
+    /// do.
+    #[test]
+    fn volume_is_assigned_a_round_trip_after_its_request(
+        bursts in 1_u64..100,
+        weights in prop::collection::vec(1_u16..20, 4),
+        outside in prop::option::of((1_u32..5, 1_u64..20)),
+        arrivals in prop::collection::vec((0_u64..200, 1_u16..=4), 1..100),
+    ) {
+        let others = outside.and_then(|(terminals, bursts)| others(terminals, bursts));
+        let access = AccessPlan { others, ..terminal() };
+        let mut plan = plan(access, bursts);
+        for (client, weight) in (1..).zip(weights) {
+            let share = Share { beam: 0, weight };
+            Arc::make_mut(&mut plan.beams).shares.insert(key(client), share);
+        }
+        let round_trip = access.request_delay + access.plan_delay;
+        let mut engine = engine(plan, 4);
+        // When each had asked for how much in all.
+        let mut asked = BTreeMap::<ClientKey, Vec<(Instant, u64)>>::new();
+        let mut snapshot = Snapshot::default();
+        let mut check = |engine: &mut Engine, until: Instant| -> Result<(), TestCaseError> {
+            while let Some(at) = engine.next_deadline().filter(|at| *at <= until) {
+                engine.release(at, usize::MAX, &mut |_: Departure<'_>| true);
+                engine.snapshot(at, false, &mut snapshot);
+                for client in &snapshot.clients {
+                    let access = client.pipes[RETURN].access;
+                    let asked = asked.entry(client.key).or_default();
+                    let before = asked.iter().rev().find(|(then, _)| at.since(*then) >= round_trip);
+                    let most = before.map_or(0, |(_, bytes)| *bytes);
+                    prop_assert!(access.granted <= most, "{access:?} of {most}");
+                    asked.push((at, access.asked));
+                }
+            }
+            Ok(())
+        };
+        let mut now = 0;
+        for (n, (gap, client)) in (0..).zip(&arrivals) {
+            now += gap;
+            check(&mut engine, millis(now))?;
+            // Whole bursts.
+            engine.arrive(millis(now), RETURN, &frame(*client, 1_000, n));
+        }
+        check(&mut engine, millis(now + 600_000))?;
+        prop_assert_eq!(asked.values().map(|it| it.last().map_or(0, |it| it.1)).sum::<u64>(), 1_000 * arrivals.len() as u64);
     }
 
     /// A terminal alone on a carrier of its peak sends as it does without a carrier.

@@ -231,27 +231,33 @@ fn access() -> impl Strategy<Value = pb::Access> {
         .prop_map(|(load, backoff)| pb::Contention { load, backoff });
     let bursts = (ACCESS_SUPERFRAME_NS, ACCESS_CONSTANT, ACCESS_FREE, any::<bool>());
     let times = (ACCESS_REQUEST_DELAY_NS, ACCESS_PLAN_DELAY_NS, ACCESS_VOLUME_BYTES);
-    let asks = (option::of(rates), option::of(log_on), option::of(contention));
-    (bursts, times, asks).prop_map(|(bursts, times, (rate_requests, log_on, contention))| {
-        let (superframe_ns, constant, free, padding) = bursts;
-        let (request_delay_ns, plan_delay_ns, volume_bytes) = times;
-        pb::Access {
-            superframe_ns,
-            // A byte per millisecond is the least rate but one.
-            burst_bytes: 1,
-            padding,
-            constant: constant.max(1),
-            free,
-            rate_requests,
-            volume_bytes,
-            // One request at a time.
-            request_interval_ns: *ACCESS_REQUEST_INTERVAL_NS.end(),
-            request_delay_ns,
-            plan_delay_ns,
-            log_on,
-            contention,
-        }
-    })
+    let others = (OTHERS_TERMINALS, OTHERS_RATE_BPS, OTHERS_ON_NS, OTHERS_OFF_NS).prop_map(
+        |(terminals, rate_bps, on_ns, off_ns)| pb::Others { terminals, rate_bps, on_ns, off_ns },
+    );
+    let asks = (option::of(rates), option::of(log_on), option::of(contention), option::of(others));
+    (bursts, times, asks).prop_map(
+        |(bursts, times, (rate_requests, log_on, contention, others))| {
+            let (superframe_ns, constant, free, padding) = bursts;
+            let (request_delay_ns, plan_delay_ns, volume_bytes) = times;
+            pb::Access {
+                superframe_ns,
+                // A byte per millisecond is the least rate but one.
+                burst_bytes: 1,
+                padding,
+                constant: constant.max(1),
+                free,
+                rate_requests,
+                volume_bytes,
+                // One request at a time.
+                request_interval_ns: *ACCESS_REQUEST_INTERVAL_NS.end(),
+                request_delay_ns,
+                plan_delay_ns,
+                log_on,
+                contention,
+                others,
+            }
+        },
+    )
 }
 
 fn capacity() -> impl Strategy<Value = pb::Capacity> {

@@ -7,10 +7,12 @@ use std::sync::{Arc, OnceLock};
 
 use compile::compile;
 use emu::access::{AccessPlan, RateRequests};
+use emu::beam::{BeamPlan, BeamsPlan, Share};
+use emu::framing::Framing;
 use emu::plan::{PipePlan, Plan};
 use emu::rules::{Rule, Rules};
 use emu::shaper::RatePlan;
-use emu::units::{BitRate, Direction, NANOS_PER_SEC, Nanos};
+use emu::units::{BitRate, ByDirection, Direction, NANOS_PER_SEC, Nanos};
 use profile::Catalog;
 use proto::dataplane::v1 as pb;
 
@@ -38,6 +40,8 @@ pub enum Profile {
     /// As [`Profile::Full`], with capacity on demand: a client asks for what it needs in each superframe
     /// of 1 ms, and has it 4 ms later.
     Access,
+    /// As [`Profile::Access`], with all clients on one carrier, which suffices.
+    Carrier,
     /// `viasat2-pings` as it is, with a shorter delay at most; each client loaded to 90 % of its rate.
     Viasat2,
 }
@@ -75,7 +79,7 @@ impl Case {
         };
         match profile {
             Profile::Transparent => Self { delay: Nanos::ZERO, ..case },
-            Profile::DelayOnly | Profile::Full | Profile::Access => case,
+            Profile::DelayOnly | Profile::Full | Profile::Access | Profile::Carrier => case,
             Profile::Viasat2 => {
                 let plan = viasat2().ok();
                 let pipe = plan.as_ref().map(|p| &p.pipes[LOADED]);
@@ -144,11 +148,14 @@ impl Case {
                 pipe.rate = BitRate::bps(self.share()).into();
                 pipe.delay.base = self.delay;
             }
-            Profile::Access => {
+            Profile::Access | Profile::Carrier => {
                 plan = viasat2()?;
                 let pipe = &mut plan.pipes[LOADED];
                 pipe.rate = RatePlan::Access(on_demand(2 * self.share()));
                 pipe.delay.base = self.delay;
+                if self.profile == Profile::Carrier {
+                    plan.beams = Arc::new(carrier(2 * self.share() * u64::from(self.clients)));
+                }
             }
             Profile::Viasat2 => {
                 plan = viasat2()?;
@@ -194,7 +201,17 @@ fn on_demand(peak: u64) -> AccessPlan {
         plan_delay: millis(2),
         log_on: None,
         contention: None,
+        others: None,
     }
+}
+
+/// A beam of so many bit/s that all clients share.
+fn carrier(bps: u64) -> BeamsPlan {
+    let mut rate = ByDirection([BitRate::Unlimited; 2]);
+    rate[LOADED] = BitRate::bps(bps);
+    let beam = BeamPlan { name: String::new(), rate, framing: Framing::default() };
+    let automatic = Some(Share { beam: 0, weight: 1 });
+    BeamsPlan { beams: vec![beam], automatic, ..BeamsPlan::default() }
 }
 
 /// The plan is compiled once: the list of all cases needs it for each of them.
@@ -220,6 +237,7 @@ impl fmt::Display for Profile {
             Self::DelayOnly => "delay-only",
             Self::Full => "full",
             Self::Access => "access",
+            Self::Carrier => "carrier",
             Self::Viasat2 => "viasat2",
         })
     }

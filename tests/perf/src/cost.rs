@@ -134,7 +134,7 @@ pub fn warm_up(ours: &mut Ours, case: &Case) {
     let queues = match case.profile {
         Profile::Viasat2 => NANOS_PER_SEC / 10,
         // What waited for the first grant has left.
-        Profile::Access => NANOS_PER_SEC / 50,
+        Profile::Access | Profile::Carrier => NANOS_PER_SEC / 50,
         Profile::Transparent | Profile::DelayOnly | Profile::Full => 0,
     };
     let clients = 15.0 * f64::from(case.clients) / case.pps() * NANOS_PER_SEC as f64;

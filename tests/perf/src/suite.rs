@@ -80,6 +80,7 @@ pub fn guarded() -> Vec<Case> {
         Case { captured: true, ..smallest },
         Case::new(SMALL, Profile::Access, 1, 1),
         Case::new(SMALL, Profile::Access, 1, 1_000),
+        Case::new(SMALL, Profile::Carrier, 1, 1_000),
         // What a thousand clients cost without it.
         Case::new(SMALL, Profile::Full, 1, 1_000),
     ]

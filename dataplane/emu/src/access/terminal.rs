@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::rng::{Stage, Stream, StreamKey};
 use crate::units::{Instant, NANOS_PER_SEC, Nanos};
 
-use super::{AccessPlan, AccessStats, Bursts, RateRequests};
+use super::{AccessPlan, AccessStats, Bursts, Others, RateRequests};
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +73,8 @@ pub struct Terminal {
     asked_at: u64,
     served: u64,
     waited: u64,
+    /// Terminals outside the lab that share the peak; not used in a carrier, which has its own.
+    others: Option<Others>,
     random: Stream,
     stats: AccessStats,
 }
@@ -98,6 +100,7 @@ impl Terminal {
             served: 0,
             waited: 0,
             asked_at: 0,
+            others: plan.others.map(|it| Others::new(it, key, u8::MAX)),
             random: Stream::new(key, Stage::Access, 0),
             stats: AccessStats::default(),
         }
@@ -233,7 +236,10 @@ impl Terminal {
             let peak = self.plan.bytes_of(self.plan.peak.get(), n);
             self.volume = self.volume.saturating_sub(passed.saturating_mul(peak));
         }
-        let bursts = self.wanted(n, true);
+        let mut bursts = self.wanted(n, true);
+        if let Some(others) = &mut self.others {
+            bursts = others.leave(bursts, &self.plan, n);
+        }
         self.take(n, bursts);
     }
 

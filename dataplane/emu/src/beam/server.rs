@@ -8,12 +8,10 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::access::Bursts;
+use crate::access::{Bursts, Credit};
 use crate::framing::Framing;
 use crate::shaper::Shaper;
 use crate::units::{BitRate, Instant};
-
-use super::carrier::Credit;
 
 /// Marks a pipe without a beam.
 pub const NO_BEAM: u32 = u32::MAX;

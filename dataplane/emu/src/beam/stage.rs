@@ -191,7 +191,7 @@ impl Beams {
                     let index = u8::try_from(number / 2).unwrap_or(u8::MAX);
                     let mut phase = Stream::new(key, rng::Stage::Slot, index);
                     let phase = at + phase.below(access.superframe);
-                    Kind::Carrier(Carrier::new(*access, terms.rate, phase))
+                    Kind::Carrier(Carrier::new(*access, terms.rate, phase, key, index))
                 }
             };
             (Some(Box::new(Server::new(kind))), false)

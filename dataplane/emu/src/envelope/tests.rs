@@ -262,6 +262,7 @@ fn superframes_of_all_terminals_count_as_work() {
         plan_delay: Nanos::ZERO,
         log_on: None,
         contention: None,
+        others: None,
     };
     let mut on_demand = plan(None, 1 << 20, Nanos::ZERO);
     on_demand.pipes[Direction::Return].rate = RatePlan::Access(access);
