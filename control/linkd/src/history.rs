@@ -264,6 +264,7 @@ fn direction<'a>(pipes: impl Iterator<Item = &'a pb::PipeStats>) -> pb::Directio
         for drop in &pipe.dropped {
             add(drops.entry(drop.reason).or_default(), drop.count);
         }
+        owner::add_access(&mut sum.access, pipe.access);
         let queue = pipe.queue.map_or(0, |queue| queue.bytes);
         sum.longest_queue_bytes = sum.longest_queue_bytes.max(queue);
         if let Some(delay) = &pipe.queue_delay {
@@ -338,6 +339,7 @@ mod tests {
             received: count(n),
             dropped: vec![drop(pb::DropReason::Aqm, 1), drop(pb::DropReason::Outage, 2)],
             queue: count(n),
+            access: Some(pb::AccessStats { requested_bytes: n, ..Default::default() }),
             queue_delay: Some(pb::Histogram { counts: vec![1, n], sum_ns: 5, first_bound_ns: 1 }),
             ..Default::default()
         };
@@ -349,6 +351,7 @@ mod tests {
         assert_eq!((forward.received, forward.dropped), (count(7), count(6)));
         assert_eq!((forward.queue_delay_sum_ns, forward.queue_delay_count), (10, 9));
         assert_eq!((forward.queue, forward.longest_queue_bytes), (count(7), 400));
+        assert_eq!(forward.access.map(|access| access.requested_bytes), Some(7));
         assert_eq!(forward.drops, [drop(pb::DropReason::Aqm, 2), drop(pb::DropReason::Outage, 4)]);
         assert_eq!(sample.return_sample, Some(pb::DirectionSample::default()));
 

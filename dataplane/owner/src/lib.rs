@@ -26,7 +26,7 @@ pub use keys::{Keys, Request, Reused};
 pub use scenario::{Link, LinkChange, Made, Refusal, Scenarios, Terms};
 pub use span::Span;
 pub use status::{clip, invalid, of_link};
-pub use sums::add_pipe;
+pub use sums::{add_access, add_pipe};
 pub use watch::watch;
 
 use proto::dataplane::v1 as dp;

@@ -35,14 +35,19 @@ pub fn add_pipe(sum: &mut Option<model::PipeStats>, p: model::PipeStats) {
     }
 }
 
-fn add_access(sum: &mut Option<model::AccessStats>, more: Option<model::AccessStats>) {
+/// Adds what a terminal asked for and was assigned.
+pub fn add_access(sum: &mut Option<model::AccessStats>, more: Option<model::AccessStats>) {
     let Some(more) = more else { return };
     let sum = sum.get_or_insert_default();
-    sum.requested_bytes += more.requested_bytes;
-    sum.assigned_bytes += more.assigned_bytes;
-    sum.used_bytes += more.used_bytes;
-    sum.requests += more.requests;
-    sum.collisions += more.collisions;
+    for (sum, more) in [
+        (&mut sum.requested_bytes, more.requested_bytes),
+        (&mut sum.assigned_bytes, more.assigned_bytes),
+        (&mut sum.used_bytes, more.used_bytes),
+        (&mut sum.requests, more.requests),
+        (&mut sum.collisions, more.collisions),
+    ] {
+        *sum = sum.saturating_add(more);
+    }
 }
 
 /// Histograms of one kind have the same bounds.

@@ -6,7 +6,7 @@ use crate::top::format::{UNKNOWN, cut, si, time};
 use crate::top::history::Series;
 use crate::top::model::{Health, Model, Scenario, Use};
 use crate::top::order::Sort;
-use crate::top::rates::{Flow, KINDS, Row, Serving, Wait};
+use crate::top::rates::{Demand, Flow, KINDS, Row, Serving, Wait};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
@@ -32,7 +32,7 @@ const HEAD: u16 = 4;
 /// Width of the label of a chart, in characters.
 const LABEL: u16 = 17;
 
-const HELP: [&str; 10] = [
+const HELP: [&str; 11] = [
     "q Esc ^C    end",
     "j k arrows  choose a client",
     "PgUp PgDn g G  far up and down",
@@ -41,7 +41,8 @@ const HELP: [&str; 10] = [
     "            both directions or one",
     "p Space     let the picture stand",
     "DELAY is queue bytes x 8 / the rate in",
-    "force: an estimate (~: the mean rate)",
+    "force: an estimate (~: the mean rate,",
+    "or with < the rate sent last)",
     "OWN drops are the emulator's, or frames",
 ];
 
@@ -184,6 +185,7 @@ fn configured(rate: Serving) -> Option<String> {
         Serving::Down => Some("down".into()),
         Serving::At(bps) => Some(format!("{}b/s", si(bps))),
         Serving::Mean(bps) => Some(format!("~{}b/s", si(bps))),
+        Serving::OnDemand(bps) => Some(format!("<{}b/s", si(bps))),
     }
 }
 
@@ -288,12 +290,19 @@ fn delay(wait: Wait, mean: bool) -> String {
     }
 }
 
+fn demand(way: &str, demand: Demand) -> Span<'static> {
+    let [asked, got, used] = [demand.requested, demand.assigned, demand.used].map(si);
+    format!("  {way} requested {asked}, assigned {got}, used {used}").into()
+}
+
 fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &mut Model) {
-    use crate::top::rates::Serving::Mean;
+    use crate::top::rates::Serving::{Mean, OnDemand};
     let page = usize::from(area.height.saturating_sub(1));
     model.fit(page);
     let columns = Columns::of(area.width);
-    let mean = [model.link.forward, model.link.back].iter().any(|rate| matches!(rate, Mean(_)));
+    let mean = [model.link.forward, model.link.back]
+        .iter()
+        .any(|rate| matches!(rate, Mean(_) | OnDemand(_)));
     let place = model.place();
     let shown = model.rows.iter().enumerate().skip(model.top).take(page);
     let rows = shown.map(|(at, row)| {
@@ -318,8 +327,12 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &mut Model) {
 fn draw_charts(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let Some((row, history)) = model.chosen() else { return };
     let title = format!("{}, the last minute", cut(&row.client, usize::from(ADDRESS)));
+    let mut title = vec![title.bold()];
+    for (way, flow) in [("forward", &row.forward), ("return", &row.back)] {
+        title.extend(flow.demand.map(|it| demand(way, it)));
+    }
     let [head, charts] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
-    frame.render_widget(Paragraph::new(title).bold(), head);
+    frame.render_widget(Paragraph::new(Line::from(title)), head);
     let places: [Rect; 4] = Layout::vertical([Constraint::Fill(1); 4]).areas(charts);
     let both = row.both();
     let now_ns = model.health.as_ref().map_or(0, |health| health.time_ns);

@@ -5,7 +5,7 @@
 //! clock between the snapshots. Without two snapshots of one dataplane there is no rate:
 //! `None`, never zero. The queueing delay is an estimate, queue bytes × 8 / the current
 //! rate: the wait of a frame that arrives now, if the rate stays. For a rate that changes
-//! with time it takes the mean.
+//! with time it takes the mean, and for capacity on demand the rate of transmission.
 
 use proto::linkemu::v1 as pb;
 use view::{Client, EXPIRED, Pipe, Snapshot};
@@ -27,6 +27,8 @@ pub enum Serving {
     At(f64),
     /// The mean of a rate that changes, in bit/s.
     Mean(f64),
+    /// The most that is assigned of a rate on demand, in bit/s.
+    OnDemand(f64),
 }
 
 impl Serving {
@@ -43,6 +45,7 @@ impl Serving {
         match pipe.rate_bps {
             None => Self::Unlimited,
             Some(0) => Self::Down,
+            Some(bps) if pipe.access.is_some() => Self::OnDemand(bps as f64),
             Some(bps) => Self::At(bps as f64),
         }
     }
@@ -57,19 +60,23 @@ impl Serving {
     /// In bit/s, if it is limited.
     pub fn bps(self) -> Option<f64> {
         match self {
-            Self::At(bps) | Self::Mean(bps) => Some(bps),
+            Self::At(bps) | Self::Mean(bps) | Self::OnDemand(bps) => Some(bps),
             Self::Unknown | Self::Unlimited | Self::Down => None,
         }
     }
 
-    /// Waiting time of `queue` bytes.
-    pub fn wait(self, queue: u64) -> Wait {
+    /// Waiting time of `queue` bytes, at a rate of transmission in bit/s.
+    pub fn wait(self, queue: u64, sent_bps: Option<f64>) -> Wait {
         match self {
             Self::Unknown => Wait::Unknown,
             _ if queue == 0 => Wait::Seconds(0.0),
             Self::Unlimited => Wait::Seconds(0.0),
             Self::Down => Wait::Forever,
             Self::At(bps) | Self::Mean(bps) => Wait::Seconds(queue as f64 * 8.0 / bps),
+            Self::OnDemand(_) => match sent_bps {
+                Some(bps) if bps > 0.0 => Wait::Seconds(queue as f64 * 8.0 / bps),
+                _ => Wait::Unknown,
+            },
         }
     }
 }
@@ -116,6 +123,16 @@ pub struct Flow {
     pub wait: Wait,
     /// Packets per second, by [`KINDS`].
     pub drops: Option<[f64; KIND_COUNT]>,
+    /// Of capacity on demand.
+    pub demand: Option<Demand>,
+}
+
+/// What a terminal asked for and was assigned, in bit/s.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Demand {
+    pub requested: f64,
+    pub assigned: f64,
+    pub used: f64,
 }
 
 impl Flow {
@@ -143,6 +160,7 @@ impl Row {
             queue_bytes: f.queue_bytes.saturating_add(b.queue_bytes),
             wait: if b.wait > f.wait { b.wait } else { f.wait },
             drops,
+            demand: None,
         }
     }
 }
@@ -199,7 +217,18 @@ fn flow(old: Option<(&Pipe, f64)>, new: &Pipe, serving: Serving) -> Flow {
         }
         Some(rates)
     });
-    Flow { rate_bps, queue_bytes: new.queue.bytes, wait: serving.wait(new.queue.bytes), drops }
+    let on_demand = matches!(serving, Serving::OnDemand(_));
+    let demand = old.filter(|_| on_demand).and_then(|(old, seconds)| {
+        let [old, new] = [old.access, new.access].map(Option::unwrap_or_default);
+        let rate = |new: u64, old: u64| Some(new.checked_sub(old)? as f64 * 8.0 / seconds);
+        Some(Demand {
+            requested: rate(new.requested_bytes, old.requested_bytes)?,
+            assigned: rate(new.assigned_bytes, old.assigned_bytes)?,
+            used: rate(new.used_bytes, old.used_bytes)?,
+        })
+    });
+    let wait = serving.wait(new.queue.bytes, rate_bps);
+    Flow { rate_bps, queue_bytes: new.queue.bytes, wait, drops, demand }
 }
 
 /// Packets dropped, by [`KINDS`]: the last is all that no link does.
@@ -316,11 +345,42 @@ pub mod tests {
             (trace(&[]), Serving::Down, Wait::Forever),
         ] {
             assert_eq!(Serving::of(&pipe), serving);
-            assert_eq!(serving.wait(2_000), wait);
-            assert_eq!(serving.wait(0), Wait::Seconds(0.0));
+            assert_eq!(serving.wait(2_000, None), wait);
+            assert_eq!(serving.wait(0, None), Wait::Seconds(0.0));
         }
-        assert_eq!(Serving::Unknown.wait(0), Wait::Unknown);
+        assert_eq!(Serving::Unknown.wait(0, None), Wait::Unknown);
         assert!(Wait::Forever > Wait::Seconds(1e9) && Wait::Seconds(0.0) > Wait::Unknown);
+    }
+
+    #[test]
+    fn capacity_on_demand_is_served_at_the_rate_of_transmission() {
+        let access = |bytes| {
+            let (assigned_bytes, used_bytes) = (2 * bytes, bytes);
+            let access = pb::AccessStats {
+                requested_bytes: 3 * bytes,
+                assigned_bytes,
+                used_bytes,
+                ..Default::default()
+            };
+            let mut client = client("a", bytes, 1_000, 0);
+            client.forward_pipe.as_mut().unwrap().access = Some(access);
+            client
+        };
+        let pipe = pb::Pipe {
+            rate_bps: Some(8_000),
+            access: Some(pb::Access::default()),
+            ..Default::default()
+        };
+        let link = Link { forward: Serving::of(&pipe), ..link() };
+        let last = snapshot(0, vec![access(1_000)]);
+        let this = snapshot(1_000_000_000, vec![access(1_500)]);
+        let flow = rows(Some(&last), &this, &link)[0].forward;
+        let demand = Demand { requested: 12_000.0, assigned: 8_000.0, used: 4_000.0 };
+        assert_eq!((flow.wait, flow.demand), (Wait::Seconds(2.0), Some(demand)));
+        let flow =
+            rows(Some(&this), &snapshot(2_000_000_000, vec![access(1_500)]), &link)[0].forward;
+        assert_eq!(flow.wait, Wait::Unknown, "nothing is sent");
+        assert_eq!(rows(None, &this, &link)[0].forward.demand, None);
     }
 
     #[test]

@@ -53,6 +53,22 @@ describe("rates", () => {
     expect(contribution(down, down, now).forwardQueueNs).toBe(Number.POSITIVE_INFINITY);
   });
 
+  it("wait_for_capacity_on_demand_is_measured", () => {
+    const pipe = create(PipeSchema, { rateBps: 8_000_000n, access: { superframeNs: 40_000_000n } });
+    expect(serving(pipe)).toEqual({ at: 8_000_000, mean: true });
+    const sampled = (timeNs: bigint, bytes: bigint) => {
+      const sample = figures(timeNs, bytes, 0n, 1_000n);
+      const access = { requestedBytes: 3n * bytes, assignedBytes: 2n * bytes, usedBytes: bytes };
+      return create(LinkSampleSchema, { ...sample, forwardSample: { ...sample.forwardSample, access } });
+    };
+    const now = row(sampled(1_000_000_000n, 1_000n), sampled(2_000_000_000n, 2_000n));
+    expect(now.forward.demand).toEqual({ requestedBps: 24_000, assignedBps: 16_000, usedBps: 8_000 });
+    expect(contribution(pipe, undefined, now).forwardQueueNs).toBe(5_000);
+    const unknown = row(undefined, sampled(1n, 1_000n));
+    expect(unknown.forward.demand).toBeUndefined();
+    expect(contribution(pipe, undefined, unknown).forwardQueueNs).toBeUndefined();
+  });
+
   it("serving_rate_of_a_trace_is_its_mean", () => {
     const steps = create(PipeSchema, { rateTrace: { stepNs: 1n, ratesBps: [10n, 30n] } });
     expect(serving(steps)).toEqual({ at: 20, mean: true });

@@ -58,7 +58,7 @@ export function serving(pipe: Pipe | undefined): Serving | undefined {
   }
   if (pipe.rateBps === undefined) return "unlimited";
   if (pipe.rateBps === 0n) return "down";
-  const varied = pipe.capacity !== undefined || (pipe.reconfiguration?.shares.length ?? 0) > 0;
+  const varied = pipe.access !== undefined || pipe.capacity !== undefined || (pipe.reconfiguration?.shares.length ?? 0) > 0;
   return { at: Number(pipe.rateBps), mean: varied };
 }
 
@@ -90,6 +90,14 @@ export interface Flow {
   longestBytes: number;
   /** Mean time from arrival to the end of service of the packets served in the interval, in ns. */
   queueDelayNs: number | undefined;
+  /** Of capacity on demand, in bit/s; undefined without. */
+  demand: Demand | undefined;
+}
+
+export interface Demand {
+  requestedBps: number;
+  assignedBps: number;
+  usedBps: number;
 }
 
 export interface Row {
@@ -115,6 +123,7 @@ function flow(last: DirectionSample | undefined, now: DirectionSample | undefine
     queueBytes: bytes(now?.queue),
     longestBytes: Number(now?.longestQueueBytes ?? 0n),
     queueDelayNs: undefined,
+    demand: undefined,
   };
   if (!last || !now || seconds === undefined) return result;
   // A counter that went back belongs to another dataplane.
@@ -129,6 +138,14 @@ function flow(last: DirectionSample | undefined, now: DirectionSample | undefine
   const rates = KINDS.map((kind) => rate(before[kind], after[kind]));
   if (rates.every((value) => value !== undefined)) {
     result.drops = Object.fromEntries(KINDS.map((kind, i) => [kind, rates[i]])) as Drops;
+  }
+  if (now.access) {
+    const [requestedBps, assignedBps, usedBps] = (["requestedBytes", "assignedBytes", "usedBytes"] as const).map((key) =>
+      bps(Number(last.access?.[key] ?? 0n), Number(now.access?.[key])),
+    );
+    if (requestedBps !== undefined && assignedBps !== undefined && usedBps !== undefined) {
+      result.demand = { requestedBps, assignedBps, usedBps };
+    }
   }
   const served = now.queueDelayCount - last.queueDelayCount;
   if (served > 0n) {
@@ -161,11 +178,16 @@ export interface Contribution {
   returnQueueNs: number | undefined;
 }
 
+/** With capacity on demand, what packets waited that were served last: the rate is the most that is assigned. */
+function waitIn(pipe: Pipe | undefined, flow: Flow): number | undefined {
+  return pipe?.access && flow.longestBytes > 0 ? flow.queueDelayNs : wait(flow.longestBytes, serving(pipe));
+}
+
 /** What the link adds to a round trip now, without slots, delay bodies and excursions. */
 export function contribution(forward: Pipe | undefined, back: Pipe | undefined, now: Row): Contribution {
   return {
     baseNs: Number(forward?.delay?.baseNs ?? 0n) + Number(back?.delay?.baseNs ?? 0n),
-    forwardQueueNs: wait(now.forward.longestBytes, serving(forward)),
-    returnQueueNs: wait(now.back.longestBytes, serving(back)),
+    forwardQueueNs: waitIn(forward, now.forward),
+    returnQueueNs: waitIn(back, now.back),
   };
 }

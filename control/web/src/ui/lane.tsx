@@ -24,6 +24,7 @@ export function servingText(pipe: Pipe | undefined): string {
 function delayParts(pipe: Pipe): string[] {
   const { delay } = pipe;
   const parts: string[] = [];
+  if (pipe.access) parts.push(`superframe ${time(Number(pipe.access.superframeNs))}`);
   if (delay?.slotNs) parts.push(`slot ${time(Number(delay.slotNs))}`);
   if (delay?.body) parts.push("body");
   if (delay?.excursions.length) parts.push(`${delay.excursions.length} × excursions`);
@@ -74,7 +75,7 @@ export function Lane({ way, pipe, onReady }: LaneProps): JSX.Element {
     const list = root.current;
     if (!list) return;
     const find = (name: string): HTMLElement | null => list.querySelector(`[data-part="${name}"]`);
-    const parts = { fill: find("fill"), queue: find("queue"), sent: find("sent"), lost: find("lost"), meter: find("meter"), channel: find("channel"), received: find("received") };
+    const parts = { fill: find("fill"), queue: find("queue"), sent: find("sent"), lost: find("lost"), meter: find("meter"), channel: find("channel"), received: find("received"), demand: find("demand") };
     let asked = 0;
     onReady((flow) => {
       const share = limit > 0 ? Math.min(flow.longestBytes / limit, 1) : 0;
@@ -84,6 +85,8 @@ export function Lane({ way, pipe, onReady }: LaneProps): JSX.Element {
       write(parts.queue, size(flow.longestBytes));
       write(parts.sent, flow.sentBps === undefined ? "–" : rate(flow.sentBps));
       write(parts.received, flow.receivedBps === undefined ? "–" : rate(flow.receivedBps));
+      const { demand } = flow;
+      write(parts.demand, demand ? `${rate(demand.requestedBps)}, ${rate(demand.assignedBps)}, ${rate(demand.usedBps)}` : "–");
       const outage = (flow.drops?.OUTAGE ?? 0) > 0;
       const loss = (flow.drops?.LOSS ?? 0) > 0;
       const state = outage ? "outage" : loss ? "loss" : "clear";
@@ -127,6 +130,14 @@ export function Lane({ way, pipe, onReady }: LaneProps): JSX.Element {
       <li class="stage">
         <b>rate</b>
         <span>{servingText(pipe)}</span>
+        {pipe?.access && (
+          <span class="note">
+            requested, assigned, used{" "}
+            <span class="figure" data-part="demand">
+              –
+            </span>
+          </span>
+        )}
         {pipe?.crossTraffic && <span class="note">cross traffic {rate(Number(pipe.crossTraffic.rateBps))}</span>}
       </li>
       <li class="stage channel" data-part="channel" data-state="clear">

@@ -174,6 +174,24 @@ fn down_link_has_no_delay_and_varying_link_has_mean_delay() {
 }
 
 #[test]
+fn capacity_on_demand_of_the_chosen_client_is_above_its_charts() {
+    let with = |requested_bytes| {
+        let access = pb::AccessStats { requested_bytes, ..Default::default() };
+        let mut client = client("10.0.0.9", 0, 0, 0);
+        client.return_pipe.as_mut().unwrap().access = Some(access);
+        Event::Stats(Box::new(snapshot(1 + requested_bytes * 1_000_000, vec![client])))
+    };
+    let mut model = Model::default();
+    model.take(Event::Link(Link { back: Serving::OnDemand(12e6), ..link() }));
+    model.take(with(0));
+    model.take(with(1_000));
+    let lines = lines(&drawn(&mut model, 80, 24, MOMENT));
+    assert!(lines[0].ends_with("return <12.0Mb/s"), "{}", lines[0]);
+    let demand = "10.0.0.9, the last minute  return requested 8.00k, assigned 0, used 0";
+    assert!(lines.iter().any(|line| line == demand), "{lines:#?}");
+}
+
+#[test]
 fn narrow_screen_omits_least_needed_columns() {
     let head = |width| lines(&drawn(&mut three(), width, 12, MOMENT))[4].clone();
     assert!(head(77).ends_with("OWN"));
