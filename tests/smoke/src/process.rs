@@ -3,12 +3,13 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use endpoint::session;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -24,8 +25,7 @@ type Text = Arc<Mutex<String>>;
 /// Called for each line of standard output.
 pub type OnLine = Box<dyn FnMut(&str) + Send>;
 
-/// A running child in a separate process group, so that Ctrl-C at the terminal reaches this process
-/// only.
+/// A running child that leads a session, so that Ctrl-C at the terminal reaches this process only.
 #[derive(Debug)]
 pub struct Process {
     command: String,
@@ -59,8 +59,11 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .env("LC_ALL", "C")
-            .env("NO_COLOR", "1")
-            .process_group(0);
+            .env("NO_COLOR", "1");
+        // As a service manager starts it. With a share of the processors of its own: a process that reaps
+        // others spins on Linux 6.18 until their last threads have ended, and keeps them from that where its
+        // session is above theirs.
+        session::lead(&mut command);
         let mut child = estate::add_process(|| {
             let child = command.spawn().trying(|| format!("start `{line}`"))?;
             let pid = child.id();
