@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, it } from "vitest";
-import { DropReason, PipeSchema } from "../gen/linkemu/v1/model_pb";
+import { AccessStatsSchema, DropReason, PipeSchema } from "../gen/linkemu/v1/model_pb";
 import { LinkSampleSchema } from "../gen/linkemu/v1/history_pb";
 import { KINDS, contribution, kindOf, row, serving, threshold } from "./rates";
 
@@ -59,7 +59,8 @@ describe("rates", () => {
     const sampled = (timeNs: bigint, bytes: bigint) => {
       const sample = figures(timeNs, bytes, 0n, 1_000n);
       const access = { requestedBytes: 3n * bytes, assignedBytes: 2n * bytes, usedBytes: bytes };
-      return create(LinkSampleSchema, { ...sample, forwardSample: { ...sample.forwardSample, access } });
+      if (sample.forwardSample) sample.forwardSample.access = create(AccessStatsSchema, access);
+      return sample;
     };
     const now = row(sampled(1_000_000_000n, 1_000n), sampled(2_000_000_000n, 2_000n));
     expect(now.forward.demand).toEqual({ requestedBps: 24_000, assignedBps: 16_000, usedBps: 8_000 });
