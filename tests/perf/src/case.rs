@@ -151,11 +151,13 @@ impl Case {
             Profile::Access | Profile::Carrier => {
                 plan = viasat2()?;
                 let pipe = &mut plan.pipes[LOADED];
-                pipe.rate = RatePlan::Access(on_demand(2 * self.share()));
-                pipe.delay.base = self.delay;
+                let mut access = on_demand(2 * self.share());
                 if self.profile == Profile::Carrier {
+                    access.superframe = CARRIER_SUPERFRAME;
                     plan.beams = Arc::new(carrier(2 * self.share() * u64::from(self.clients)));
                 }
+                pipe.rate = RatePlan::Access(access);
+                pipe.delay.base = self.delay;
             }
             Profile::Viasat2 => {
                 plan = viasat2()?;
@@ -204,6 +206,9 @@ fn on_demand(peak: u64) -> AccessPlan {
         others: None,
     }
 }
+
+/// All terminals send at once: 20,000 frames of 64 bytes, which the guard counts, are one superframe.
+const CARRIER_SUPERFRAME: Nanos = Nanos(1_344_000);
 
 /// A beam of so many bit/s that all clients share.
 fn carrier(bps: u64) -> BeamsPlan {
