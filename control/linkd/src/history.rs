@@ -22,7 +22,7 @@ pub(crate) const FINE: Duration = Duration::from_millis(100);
 /// Kept of each link: an hour, and a minute.
 const COARSE_SAMPLES: usize = 3_600;
 const FINE_SAMPLES: usize = 600;
-/// Kept of all links: 50 MB.
+/// Kept of all links: about 80 MB.
 const SAMPLES: usize = 131_072;
 /// Interval between rounds, as a multiple of the duration of a round. Most of a round is spent waiting
 /// for workers.
@@ -294,6 +294,12 @@ mod tests {
             (link.to_string(), sample)
         };
         history.keep((0..links).map(sample).collect(), at, n);
+    }
+
+    #[test]
+    fn samples_take_the_stated_memory() {
+        let bytes = SAMPLES * size_of::<pb::LinkSample>();
+        assert!((70_000_000..90_000_000).contains(&bytes), "{bytes}");
     }
 
     #[test]

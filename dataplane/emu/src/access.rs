@@ -135,6 +135,13 @@ pub struct OthersPlan {
     pub off: Nanos,
 }
 
+impl OthersPlan {
+    /// What a superframe costs: twenty draws are as an event.
+    pub(crate) fn work(&self) -> u128 {
+        u128::from(self.terminals.div_ceil(20))
+    }
+}
+
 /// Why the core refuses parameters of access.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AccessError {

@@ -85,14 +85,12 @@ impl Demand {
     fn of(p: &PipePlan, beams: &BeamsPlan, direction: Direction) -> Self {
         let drops_late = p.queue.drops_late();
         let (queue, delay) = (p.queue.limit, p.delay.max());
-        let limits = |beam| beams.limits(beam, direction);
         let access = match &p.rate {
             RatePlan::Access(access) => Some(access),
             _ => None,
         };
         let shared = beams.shares_in(direction) && access.is_none();
-        let all = beams.automatic.is_some_and(|s| limits(s.beam))
-            && beams.shares.values().all(|s| limits(s.beam));
+        let all = beams.has_all_in(direction);
         let superframe = access.map_or(0, |it| superframe_of(beams, direction, it, p.framing));
         let carried = access.map(|_| p.framing);
         let beams = all.then(|| beams_let_through(beams, direction, carried));
@@ -258,8 +256,8 @@ pub fn through(plan: &Plan, room: Room) -> ByDirection<u64> {
 /// that do not end.
 #[must_use]
 pub fn events(plan: &Plan, room: Room) -> u64 {
-    let micro: u128 = plan.pipes.0.iter().map(micro_events).sum();
-    u64::try_from(micro * clients(room) / 1_000_000).unwrap_or(u64::MAX)
+    let (each, all) = micro_events_of(plan);
+    u64::try_from((each * clients(room) + all) / 1_000_000).unwrap_or(u64::MAX)
 }
 
 /// Time on a worker's core that catching up with these takes in a second.
@@ -271,15 +269,37 @@ pub fn work(plan: &Plan, room: Room) -> Nanos {
 /// How many clients there can be for [`work`] to stay within [`MAX_WORK`]; none if not
 /// even one.
 fn busy_clients(plan: &Plan) -> Option<u32> {
-    let each: u128 = plan.pipes.0.iter().map(micro_events).sum::<u128>() * u128::from(EVENT.0);
-    let with_default = (u128::from(MAX_WORK.0) * 1_000_000).checked_div(each);
+    let (each, all) = micro_events_of(plan);
+    let left = (u128::from(MAX_WORK.0) * 1_000_000).saturating_sub(all * u128::from(EVENT.0));
+    let with_default = left.checked_div(each * u128::from(EVENT.0));
     let clients = with_default.map_or(u128::MAX, |n| n.saturating_sub(1));
     Some(u32::try_from(clients).unwrap_or(u32::MAX)).filter(|n| *n > 0)
 }
 
+/// Events in 10⁶ seconds of the processes of one client, and of those that all clients have in common.
+fn micro_events_of(plan: &Plan) -> (u128, u128) {
+    let (mut each, mut all) = (0, 0);
+    for direction in Direction::BOTH {
+        let p = &plan.pipes[direction];
+        each += micro_events(p);
+        let RatePlan::Access(access) = &p.rate else { continue };
+        let draws = access.others.map_or(0, |it| it.work()) * every(access.superframe);
+        if plan.beams.has_all_in(direction) {
+            all += draws * plan.beams.beams.len() as u128;
+        } else {
+            each += draws;
+        }
+    }
+    (each, all)
+}
+
+/// Events in 10⁶ seconds, one in each cycle.
+fn every(cycle: Nanos) -> u128 {
+    1_000_000 * u128::from(NANOS_PER_SEC) / u128::from(cycle.0.max(1))
+}
+
 /// Events of one client's processes in 10⁶ seconds.
 fn micro_events(p: &PipePlan) -> u128 {
-    let every = |cycle: Nanos| 1_000_000 * u128::from(NANOS_PER_SEC) / u128::from(cycle.0.max(1));
     let mut events = 0;
     for o in &p.outages {
         let quiet = p.fade.map_or(o.interval, |f| f.shortened(o.interval));
@@ -301,9 +321,7 @@ fn micro_events(p: &PipePlan) -> u128 {
         events += shares.map(|s| every(s.interval())).sum::<u128>();
     }
     if let RatePlan::Access(access) = &p.rate {
-        // Twenty draws are as an event.
-        let others = access.others.map_or(0, |it| u128::from(it.terminals) / 20);
-        events += every(access.superframe) * (1 + others);
+        events += every(access.superframe);
     }
     if let AqmPlan::Pie(pie) = p.queue.aqm {
         events += every(pie.update);

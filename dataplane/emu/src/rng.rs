@@ -54,8 +54,10 @@ pub enum Stage {
     Cross = 17,
     /// Requests for capacity in contention.
     Access = 18,
-    /// Terminals outside the lab that compete for a carrier.
+    /// Terminals outside the lab that compete with a client.
     Others = 19,
+    /// Those that compete for a carrier, by its number.
+    CarrierOthers = 20,
 }
 
 /// The common part of the keys of a pipe's streams.

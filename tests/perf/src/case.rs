@@ -40,7 +40,7 @@ pub enum Profile {
     /// As [`Profile::Full`], with capacity on demand: a client asks for what it needs in each superframe
     /// of 1 ms, and has it 4 ms later.
     Access,
-    /// As [`Profile::Access`], with all clients on one carrier, which suffices.
+    /// As [`Profile::Access`], with all clients on one carrier, which suffices, and superframes of 1.344 ms.
     Carrier,
     /// `viasat2-pings` as it is, with a shorter delay at most; each client loaded to 90 % of its rate.
     Viasat2,

@@ -42,7 +42,7 @@ const HELP: [&str; 11] = [
     "p Space     let the picture stand",
     "DELAY is queue bytes x 8 / the rate in",
     "force: an estimate (~: the mean rate,",
-    "or with < the rate sent last)",
+    "<: the rate at which it sends)",
     "OWN drops are the emulator's, or frames",
 ];
 
@@ -328,7 +328,7 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let Some((row, history)) = model.chosen() else { return };
     let title = format!("{}, the last minute", cut(&row.client, usize::from(ADDRESS)));
     let mut title = vec![title.bold()];
-    for (way, flow) in [("forward", &row.forward), ("return", &row.back)] {
+    for (way, flow) in [("return", &row.back), ("forward", &row.forward)] {
         title.extend(flow.demand.map(|it| demand(way, it)));
     }
     let [head, charts] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);

@@ -14,8 +14,8 @@ use super::Bursts;
 /// A burst, in the units of a credit.
 const BURST: i64 = 1 << 32;
 
-/// A terminal's part of a superframe; or that of several whose weights are the same and who want the same,
-/// with the sums of both.
+/// The part of a terminal of a superframe, or of a group of equal ones, with the sums of their weights and of
+/// what they want.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
     pub id: u32,

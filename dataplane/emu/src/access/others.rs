@@ -26,17 +26,25 @@ pub struct Others {
 }
 
 impl Others {
-    /// `class` tells the processes of a client apart.
-    pub fn new(plan: OthersPlan, key: StreamKey, class: u8) -> Self {
-        let random = Stream::new(key, Stage::Others, class);
-        Self {
-            plan,
-            last: None,
-            carried: 0,
-            credit: Credit::default(),
-            own: Credit::default(),
-            random,
-        }
+    /// Of a carrier, by its number, or of a terminal without one.
+    pub fn new(plan: OthersPlan, key: StreamKey, carrier: Option<u8>) -> Self {
+        let random = match carrier {
+            Some(index) => Stream::new(key, Stage::CarrierOthers, index),
+            None => Stream::new(key, Stage::Others, 0),
+        };
+        let (credit, own) = (Credit::default(), Credit::default());
+        Self { plan, last: None, carried: 0, credit, own, random }
+    }
+
+    /// The superframes begin again.
+    pub fn restart(&mut self) {
+        (self.last, self.carried) = (None, 0);
+        (self.credit, self.own) = (Credit::default(), Credit::default());
+    }
+
+    /// Events' worth of work in a superframe ([`OthersPlan::work`]).
+    pub fn work(&self) -> u32 {
+        self.plan.work() as u32
     }
 
     /// Their part of superframe `n`. Called once for a superframe.
@@ -114,7 +122,7 @@ mod tests {
             contention: None,
             others: Some(plan),
         };
-        (Others::new(plan, key, 0), access)
+        (Others::new(plan, key, None), access)
     }
 
     fn plan(on: u64, off: u64) -> OthersPlan {

@@ -74,7 +74,7 @@ pub struct Terminal {
     served: u64,
     waited: u64,
     /// Terminals outside the lab that share the peak; not used in a carrier, which has its own.
-    others: Option<Others>,
+    others: Option<Box<Others>>,
     random: Stream,
     stats: AccessStats,
 }
@@ -100,7 +100,7 @@ impl Terminal {
             served: 0,
             waited: 0,
             asked_at: 0,
-            others: plan.others.map(|it| Others::new(it, key, u8::MAX)),
+            others: plan.others.map(|it| Box::new(Others::new(it, key, None))),
             random: Stream::new(key, Stage::Access, 0),
             stats: AccessStats::default(),
         }
@@ -128,6 +128,9 @@ impl Terminal {
         (self.number, self.assigned, self.may_ask) = (0, 0, 0);
         (self.bytes, self.volume, self.known) = (0, 0, false);
         self.measure(0, 0);
+        if let Some(others) = &mut self.others {
+            others.restart();
+        }
     }
 
     pub fn plan(&self) -> &AccessPlan {

@@ -58,8 +58,8 @@ impl Carrier {
             phase,
             next: 0,
             listed: Vec::new(),
-            claims: Vec::with_capacity(1),
-            others: access.others.map(|it| Others::new(it, key, index)),
+            claims: Vec::new(),
+            others: access.others.map(|it| Others::new(it, key, Some(index))),
             members: 0,
         }
     }
@@ -132,7 +132,7 @@ impl Carrier {
         while claims < most
             && let Some(at) = self.deadline().filter(|at| *at <= t)
         {
-            claims += self.listed.len() as u32;
+            claims += self.listed.len() as u32 + self.others.as_ref().map_or(0, Others::work);
             self.serve_superframe(queues, at);
         }
         claims.min(most)

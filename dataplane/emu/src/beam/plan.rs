@@ -99,6 +99,13 @@ impl BeamsPlan {
         self.shares.values().chain(&self.automatic).any(|s| self.limits(s.beam, direction))
     }
 
+    /// Whether all clients but the bypass wait for a beam in a direction.
+    #[must_use]
+    pub fn has_all_in(&self, direction: Direction) -> bool {
+        let limits = |share: &Share| self.limits(share.beam, direction);
+        self.automatic.as_ref().is_some_and(limits) && self.shares.values().all(limits)
+    }
+
     /// The least weight in each beam, of clients that are there or not.
     fn lightest(&self) -> Vec<u16> {
         let mut least = vec![u16::MAX; self.beams.len()];

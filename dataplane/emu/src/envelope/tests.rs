@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use super::*;
-use crate::access::AccessPlan;
+use crate::access::{AccessPlan, OthersPlan};
+use crate::beam::{BeamPlan, Share};
 use crate::check::PlanError;
 use crate::delay::ExcursionPlan;
 use crate::episode::fade::FadePlan;
@@ -270,4 +272,15 @@ fn superframes_of_all_terminals_count_as_work() {
     assert_eq!(work(&on_demand, ROOM), Nanos(17_000 * EVENT.0));
     let many = Room { clients: 1_000, ..ROOM };
     assert!(matches!(on_demand.check(many), Err(PlanError::Work(_))));
+    // 19 terminals outside the lab are as much again for each client, and for each carrier.
+    let rate = NonZeroU64::new(1_000).unwrap();
+    let others = OthersPlan { terminals: 19, rate, on: ms(1), off: ms(1) };
+    let access = AccessPlan { others: Some(others), ..access };
+    on_demand.pipes[Direction::Return].rate = RatePlan::Access(access);
+    assert_eq!(work(&on_demand, ROOM), Nanos(34_000 * EVENT.0));
+    let rate = ByDirection([BitRate::Unlimited, BitRate::bps(10_000_000)]);
+    let beam = BeamPlan { name: String::new(), rate, framing: Framing::default() };
+    let automatic = Some(Share { beam: 0, weight: 1 });
+    on_demand.beams = Arc::new(BeamsPlan { beams: vec![beam], automatic, ..BeamsPlan::default() });
+    assert_eq!(work(&on_demand, ROOM), Nanos(18_000 * EVENT.0));
 }
