@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -25,7 +25,8 @@ type Text = Arc<Mutex<String>>;
 /// Called for each line of standard output.
 pub type OnLine = Box<dyn FnMut(&str) + Send>;
 
-/// A running child that leads a session, so that Ctrl-C at the terminal reaches this process only.
+/// A running child in a separate process group, so that Ctrl-C at the terminal reaches this process
+/// only.
 #[derive(Debug)]
 pub struct Process {
     command: String,
@@ -53,6 +54,11 @@ impl Process {
 
     /// Starts a command and passes on its standard output line by line.
     pub fn spawn_reading(mut command: Command, on_line: OnLine) -> Result<Self> {
+        command.process_group(0);
+        Self::start(command, on_line)
+    }
+
+    fn start(mut command: Command, on_line: OnLine) -> Result<Self> {
         let line = command_line(&command);
         command
             .stdin(Stdio::null())
@@ -60,10 +66,6 @@ impl Process {
             .stderr(Stdio::piped())
             .env("LC_ALL", "C")
             .env("NO_COLOR", "1");
-        // As a service manager starts it. With a share of the processors of its own: a process that reaps
-        // others spins on Linux 6.18 until their last threads have ended, and keeps them from that where its
-        // session is above theirs.
-        session::lead(&mut command);
         let mut child = estate::add_process(|| {
             let child = command.spawn().trying(|| format!("start `{line}`"))?;
             let pid = child.id();
@@ -182,6 +184,14 @@ impl Outcome {
 /// Runs a command and takes its output, regardless of the exit code.
 pub fn run(command: Command, limit: Duration) -> Result<Outcome> {
     Process::spawn(command)?.finish(limit)
+}
+
+/// As [`run`], in a session of its own and so with an equal share of the processors. The first process of a
+/// namespace reaps others: on Linux 6.18 it spins until their last threads have ended, and keeps them from
+/// that, and all of the processor, if its session has a higher priority than theirs.
+pub fn run_in_session(mut command: Command, limit: Duration) -> Result<Outcome> {
+    session::lead(&mut command);
+    Process::start(command, Box::new(|_| ()))?.finish(limit)
 }
 
 #[must_use]

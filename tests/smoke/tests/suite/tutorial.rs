@@ -12,7 +12,7 @@ use pages::Kind;
 use smoke::binaries::Binaries;
 use smoke::cpus::Cpus;
 use smoke::directory::Directory;
-use smoke::process::{Outcome, run, words};
+use smoke::process::{Outcome, run_in_session, words};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// The commands take half a minute on an idle machine.
@@ -55,7 +55,7 @@ pub fn in_namespaces(
         .env("PATH", format!("{}:{path}", programs.display()))
         .env_remove("LINKEMU_BIN")
         .env_remove("LINKEMU_SOCKET");
-    Ok(run(command, LIMIT)?)
+    Ok(run_in_session(command, LIMIT)?)
 }
 
 /// The round-trip times in the output of ping, in milliseconds.
