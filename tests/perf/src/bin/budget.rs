@@ -32,6 +32,9 @@ struct Arguments {
     base: Option<String>,
 }
 
+/// Names the bytes of a pipe and of a link, beside the cases.
+const STATE: &str = "state";
+
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     ensure!(!cfg!(debug_assertions), "figures are of the release build: run `make budget`");
@@ -52,27 +55,29 @@ fn main() -> anyhow::Result<()> {
     let State { pipe, cold, link, .. } = State::here("");
     println!("bytes: a pipe {pipe}, its rarely used part {cold}, a link {link}");
     let Some(reason) = &arguments.reason else { return Ok(()) };
-    record(&tools, &cases, &costs, reason, arguments.cases.is_empty())
+    let names = &arguments.cases;
+    let has_state = names.is_empty() || names.iter().any(|name| name == STATE);
+    record(&tools, &cases, &costs, reason, (names.is_empty(), has_state))
 }
 
 /// The cases with these names, or all that have a budget.
 fn chosen(names: &[String]) -> anyhow::Result<Vec<Case>> {
     let mut cases = suite::guarded();
     let known: Vec<String> = cases.iter().map(ToString::to_string).collect();
-    if let Some(other) = names.iter().find(|name| !known.contains(name)) {
-        anyhow::bail!("`{other}` has no budget; there are: {}", known.join(", "));
+    if let Some(other) = names.iter().find(|name| !known.contains(name) && *name != STATE) {
+        anyhow::bail!("`{other}` has no budget; there are: {STATE}, {}", known.join(", "));
     }
     cases.retain(|case| names.is_empty() || names.contains(&case.to_string()));
     Ok(cases)
 }
 
-/// Writes the figures into the file; those of all cases if `is_all`.
+/// Writes the figures into the file: those of all cases if `is_all`, and the bytes if `has_state`.
 fn record(
     tools: &Tools,
     cases: &[Case],
     costs: &[Cost],
     reason: &str,
-    is_all: bool,
+    (is_all, has_state): (bool, bool),
 ) -> anyhow::Result<()> {
     let path = Budget::path();
     let (old, state) = (Budget::read(&path), State::here(reason));
@@ -81,12 +86,11 @@ fn record(
         Err(error) if !is_all => return Err(error.into()),
         Err(_) => Budget { tools: tools.clone(), state: state.clone(), cases: Vec::new() },
     };
+    let differs = State { reason: budget.state.reason.clone(), ..state.clone() } != budget.state;
+    if has_state && differs {
+        budget.state = state;
+    }
     if is_all {
-        let differs =
-            State { reason: budget.state.reason.clone(), ..state.clone() } != budget.state;
-        if differs {
-            budget.state = state;
-        }
         budget.tools = tools.clone();
         budget.cases.retain(|entry| cases.iter().any(|case| case.to_string() == entry.name));
     }
