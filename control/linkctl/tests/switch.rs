@@ -123,19 +123,20 @@ fn a_switch_that_is_ready_shows_its_part_its_counts_and_its_times() {
         ..Default::default()
     };
     lab.fake.state().stats.ports = vec![port("wan", 7), port("client", 0)];
+    let expected = serde_json::json!({
+        "from": "switch", "to": "box", "port": "wan", "left": 9, "arrived": 7, "missing": 2,
+    });
+    // The counts of the switch and those of the box are read one after the other.
     until("the counts are read", || {
         let json = lab.json("-o json switch show");
-        json["counts"][0]["forward"]["packets"] == 9 && json["phase"] == "ready"
+        let is_ready = json["phase"] == "ready" && json["wires"][0] == expected;
+        is_ready && json["counts"][0]["forward"]["packets"] == 9
     });
     let json = lab.json("-o json switch show");
     let times = &json["forward_transit_ns"];
     assert_eq!(times["counts"][2], 4);
     let lengths = ["counts", "bounds"].map(|key| times[key].as_array().unwrap().len());
     assert_eq!(lengths[0], lengths[1] + 1);
-    let expected = serde_json::json!({
-        "from": "switch", "to": "box", "port": "wan", "left": 9, "arrived": 7, "missing": 2,
-    });
-    assert_eq!(json["wires"][0], expected);
     let shown = lab.done("switch show");
     for part in ["ready, for", "restored in", "9 left, 7 arrived, 2 missing", "####", "lost"] {
         assert!(shown.contains(part), "{part}: {shown}");
