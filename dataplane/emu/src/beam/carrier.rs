@@ -35,7 +35,7 @@ pub struct Carrier {
     /// Of the superframe that is divided.
     claims: Vec<Claim>,
     /// Terminals outside the lab.
-    others: Option<Others>,
+    others: Option<Box<Others>>,
     members: usize,
 }
 
@@ -59,7 +59,7 @@ impl Carrier {
             next: 0,
             listed: Vec::new(),
             claims: Vec::new(),
-            others: access.others.map(|it| Others::new(it, key, Some(index))),
+            others: access.others.map(|it| Box::new(Others::new(it, key, Some(index)))),
             members: 0,
         }
     }
@@ -132,7 +132,7 @@ impl Carrier {
         while claims < most
             && let Some(at) = self.deadline().filter(|at| *at <= t)
         {
-            claims += self.listed.len() as u32 + self.others.as_ref().map_or(0, Others::work);
+            claims += self.listed.len() as u32 + self.others.as_ref().map_or(0, |it| it.work());
             self.serve_superframe(queues, at);
         }
         claims.min(most)
