@@ -135,6 +135,29 @@ pub struct OthersPlan {
     pub off: Nanos,
 }
 
+#[cfg(test)]
+impl AccessPlan {
+    /// One constant burst of 100 bytes per superframe, and no requests.
+    pub(crate) fn constant(superframe: Nanos) -> Self {
+        Self {
+            peak: NonZeroU64::MIN.saturating_add(9_999_999),
+            superframe,
+            burst: 100,
+            packs: true,
+            constant: 1,
+            free: 0,
+            rate: None,
+            volume: None,
+            interval: Nanos::ZERO,
+            request_delay: Nanos::ZERO,
+            plan_delay: Nanos::ZERO,
+            log_on: None,
+            contention: None,
+            others: None,
+        }
+    }
+}
+
 impl OthersPlan {
     /// What a superframe costs: twenty draws are as an event.
     pub(crate) fn work(&self) -> u128 {
@@ -215,15 +238,34 @@ impl AccessPlan {
         self.round_trip() / self.request_interval() + 1
     }
 
-    /// Whole bursts of superframe `n` at a rate in bit/s since superframe 0, in bytes: sums over any
-    /// number of superframes are exact but for the burst that is not complete.
-    pub(crate) fn bytes_of(&self, rate: u64, n: u64) -> u64 {
-        let one = u128::from(self.burst.max(1)) * 8 * u128::from(NANOS_PER_SEC);
+    /// The payload of a burst in bits × 10⁹, the unit of a rate in bit/s times a duration in ns.
+    fn burst_bit_nanos(&self) -> u128 {
+        u128::from(self.burst.max(1)) * 8 * u128::from(NANOS_PER_SEC)
+    }
+
+    /// Whole bursts of superframe `n` at a rate in bit/s since superframe 0: sums over any number of
+    /// superframes are exact except for the burst that is not complete.
+    pub(crate) fn bursts_of(&self, rate: u64, n: u64) -> u64 {
+        let one = self.burst_bit_nanos();
         let until = |n: u64| {
             u128::from(n).saturating_mul(self.superframe.0.into()).saturating_mul(rate.into()) / one
         };
         let bursts = until(n.saturating_add(1)) - until(n);
-        u64::try_from(bursts).unwrap_or(u64::MAX).saturating_mul(self.burst.into())
+        u64::try_from(bursts).unwrap_or(u64::MAX)
+    }
+
+    /// As [`AccessPlan::bursts_of`], in bytes.
+    pub(crate) fn bytes_of(&self, rate: u64, n: u64) -> u64 {
+        self.bursts_of(rate, n).saturating_mul(self.burst.into())
+    }
+
+    /// Whole bursts of one superframe at a rate in bit/s that changes. The incomplete burst is carried to
+    /// the next superframe, in bit-nanoseconds.
+    fn next_bursts(&self, rate: u128, carried: &mut u64) -> u64 {
+        let one = self.burst_bit_nanos();
+        let work = rate * u128::from(self.superframe.0) + u128::from(*carried);
+        *carried = u64::try_from(work % one).unwrap_or(0);
+        u64::try_from(work / one).unwrap_or(u64::MAX)
     }
 
     /// The most bytes that leave at one instant.
@@ -255,8 +297,7 @@ impl AccessPlan {
         if self.under_way() > MAX_REQUESTS {
             return Err(AccessError::Requests(self.under_way()));
         }
-        let burst = u128::from(self.burst) * 8 * u128::from(NANOS_PER_SEC);
-        if u128::from(self.peak.get()) * u128::from(self.superframe.0) < burst {
+        if u128::from(self.peak.get()) * u128::from(self.superframe.0) < self.burst_bit_nanos() {
             return Err(AccessError::Peak(self.peak.get()));
         }
         if self.constant == 0 && self.free == 0 && self.rate.is_none() && self.volume.is_none() {

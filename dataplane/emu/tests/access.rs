@@ -15,10 +15,10 @@ use crate::arbitrary::cases;
 use crate::numbered::frame;
 
 const RETURN: Direction = Direction::Return;
-const SUPERFRAME: Nanos = Nanos::from_millis(40);
+pub const SUPERFRAME: Nanos = Nanos::from_millis(40);
 
 /// A terminal that asks for volume, 10 superframes from request to grant.
-fn terminal() -> AccessPlan {
+pub fn terminal() -> AccessPlan {
     AccessPlan {
         peak: NonZeroU64::new(20_000_000).unwrap(),
         superframe: SUPERFRAME,
@@ -50,7 +50,7 @@ fn engine(access: AccessPlan, seed: u64) -> Engine {
     engine.unwrap()
 }
 
-fn millis(n: u64) -> Instant {
+pub fn millis(n: u64) -> Instant {
     Instant::ZERO + Nanos::from_millis(n)
 }
 

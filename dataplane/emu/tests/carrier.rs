@@ -17,32 +17,13 @@ use emu::stats::Snapshot;
 use emu::units::{BitRate, ByDirection, Direction, Instant, Nanos};
 use proptest::prelude::*;
 
+use crate::access::{SUPERFRAME, millis, terminal};
 use crate::arbitrary::cases;
 use crate::numbered::{frame as frame_of_host, resolve};
 
 const RETURN: Direction = Direction::Return;
-const SUPERFRAME: Nanos = Nanos::from_millis(40);
+/// Of [`terminal`], in bytes.
 const BURST: u64 = 100;
-
-/// A terminal that asks for volume, 10 superframes from request to grant.
-fn terminal() -> AccessPlan {
-    AccessPlan {
-        peak: NonZeroU64::new(20_000_000).unwrap(),
-        superframe: SUPERFRAME,
-        burst: BURST as u32,
-        packs: true,
-        constant: 0,
-        free: 0,
-        rate: None,
-        volume: NonZeroU64::new(1 << 40),
-        interval: Nanos::ZERO,
-        request_delay: Nanos::from_millis(200),
-        plan_delay: Nanos::from_millis(190),
-        log_on: None,
-        contention: None,
-        others: None,
-    }
-}
 
 /// Asks for a rate of its arrivals and for what waits within a second.
 fn with_rate(access: AccessPlan) -> AccessPlan {
@@ -88,10 +69,6 @@ fn engine(plan: Plan, clients: u16) -> Engine {
     let hosts = (1..=clients).map(|client| Ipv4Addr::from_bits(0x0a00_0000 + u32::from(client)));
     resolve(&mut engine, Instant::ZERO, hosts);
     engine
-}
-
-fn millis(n: u64) -> Instant {
-    Instant::ZERO + Nanos::from_millis(n)
 }
 
 /// Releases frames at each deadline until `end`. Returns the client, the due time and the bytes of each.

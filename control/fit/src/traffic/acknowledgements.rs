@@ -17,7 +17,7 @@ pub(super) fn is_csv(text: &str) -> bool {
         .is_some_and(|line| COLUMNS.iter().all(|c| line.split(',').any(|field| field.trim() == *c)))
 }
 
-/// Reads the round trips of a flow, whose bytes are not known.
+/// Reads the round trips of a flow. The file does not state its bytes.
 ///
 /// # Errors
 /// The first line that cannot be used.

@@ -120,8 +120,8 @@ pub fn calibrate(
     progress: Progress<'_>,
 ) -> Result<Calibrated, CalibrateError> {
     let observations = &usable(profile, observations);
-    let mut quantities = observations.iter().flat_map(|o| &o.figures).map(|f| f.quantity);
-    let quantities: Vec<_> = quantities.by_ref().collect();
+    let figures = observations.iter().flat_map(|o| &o.figures);
+    let quantities: Vec<_> = figures.map(|figure| figure.quantity).collect();
     if quantities.is_empty() {
         return Err(CalibrateError::NoFigure);
     }

@@ -52,7 +52,7 @@ impl Quantity {
         }
     }
 
-    /// Whether it is of the first seconds of a flow, which tell how a terminal asks for capacity.
+    /// Whether it is of the first seconds of a flow, in which the requests of a terminal show.
     #[must_use]
     pub fn is_of_start(&self) -> bool {
         match *self {
@@ -64,7 +64,7 @@ impl Quantity {
         }
     }
 
-    /// Whether no link tells it but one with capacity on demand.
+    /// Whether only a link with capacity on demand can have this figure.
     pub(super) fn is_of_access(&self) -> bool {
         matches!(self, Self::EarlyRoundTrip { .. } | Self::EarlyAcknowledgements { .. })
     }
@@ -104,8 +104,8 @@ impl Quantity {
 const MB: u64 = 1_000_000;
 /// Figures until then are of the start of a flow, in s.
 const START_S: f64 = 60.0;
-/// Seconds of a flow whose round trips tell how a terminal asks for capacity, and those in which its
-/// acknowledgements tell what it has without a request.
+/// Requests of a terminal are estimated from the round trips of so many first seconds of a flow, and its
+/// constant bursts from the number of acknowledgements in so many.
 const EARLY_S: u32 = 12;
 const CONSTANT_S: f64 = 2.0;
 
@@ -210,7 +210,7 @@ impl Observation {
             windows.iter().min().map_or(INITIAL_WINDOW, |w| (*w).max(INITIAL_WINDOW));
         let mut setup = Setup { algorithm, bytes, initial_window, ..Setup::default() };
         if bytes == 0 {
-            // Round trips of a flow whose bytes are not known.
+            // The flow is a table of round trips, which does not state its bytes.
             (setup.bytes, setup.limit_ns) = (Setup::default().bytes, EARLY_LIMIT_NS);
         }
         Self { origins, setup, count: flows.len() as u64, figures }
@@ -225,7 +225,7 @@ impl Observation {
 /// A flow has been played until its early figures are complete: with two lost handshakes before it.
 const EARLY_LIMIT_NS: u64 = (EARLY_S as u64 + 8) * 1_000_000_000;
 
-/// The quantities that tell how a terminal asks for capacity.
+/// The quantities from which the requests of a terminal are estimated.
 fn early() -> impl Iterator<Item = Quantity> {
     let seconds = (0..EARLY_S).map(f64::from);
     seconds

@@ -23,7 +23,7 @@ use super::read::TrafficError;
 /// Largest flow, in bytes.
 const LARGEST: u64 = 10_000_000_000;
 const MOST_FLOWS: u64 = 1_000_000;
-/// Bytes of a flow whose figures do not tell it.
+/// Bytes of a flow, where its figures do not determine them.
 const LONG_FLOW: u64 = 1_000_000_000;
 
 #[derive(Deserialize)]

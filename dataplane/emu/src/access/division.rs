@@ -14,8 +14,8 @@ use super::Bursts;
 /// A burst, in the units of a credit.
 const BURST: i64 = 1 << 32;
 
-/// The part of a terminal of a superframe, or of a group of equal ones, with the sums of their weights and of
-/// what they want.
+/// What a terminal wants and gets of a superframe. A group of equal terminals is one claim, with the sums of
+/// their weights and demands.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
     pub id: u32,
@@ -69,7 +69,7 @@ fn divide_way(capacity: u64, way: usize, claims: &mut [Claim]) -> u64 {
         weights -= claim.weight;
         first += 1;
     }
-    // Each of the others wants more than its share of what is left.
+    // The other claims want more than their shares of the remaining bursts.
     let limited = &mut claims[first..];
     let mut over = left;
     for claim in limited.iter_mut() {

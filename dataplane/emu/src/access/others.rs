@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Terminals outside the lab: a number of independent sources with exponential periods, in which they ask for
 //! a rate, and pauses (the on-off sources of D. Anick, D. Mitra, M. M. Sondhi, "Stochastic theory of a
-//! data-handling system", BSTJ 61, 1982). They are not packets: what they are assigned is missing.
+//! data-handling system", BSTJ 61, 1982). They send no packets. What they are
+//! assigned is not available to the terminals of the lab.
 //!
 //! How many ask in a superframe is drawn from how many did in the last one that mattered: a source that asked
 //! does so again with probability π + (1 − π) e^−t/τ after a time t, where π = on / (on + off) and
 //! 1/τ = 1/on + 1/off. So superframes without packets of the lab cost nothing.
 
 use crate::rng::{Stage, Stream, StreamKey};
-use crate::units::{NANOS_PER_SEC, Probability};
+use crate::units::Probability;
 
 use super::{AccessPlan, Bursts, Claim, Credit, OthersPlan, divide};
 
@@ -51,16 +52,13 @@ impl Others {
     pub fn claim(&mut self, id: u32, access: &AccessPlan, n: u64) -> Claim {
         let active = self.active(access, n);
         let rate = u128::from(self.plan.rate.get()) * u128::from(active);
-        let work = rate * u128::from(access.superframe.0) + u128::from(self.carried);
-        let one = u128::from(access.burst.max(1)) * 8 * u128::from(NANOS_PER_SEC);
-        self.carried = u64::try_from(work % one).unwrap_or(0);
-        let bursts = u64::try_from(work / one).unwrap_or(u64::MAX);
+        let bursts = access.next_bursts(rate, &mut self.carried);
         Claim::new(id, active.max(1).into(), Bursts([0, bursts, 0, 0]), self.credit)
     }
 
     /// What they leave of the bursts that one terminal may have in superframe `n`.
     pub fn leave(&mut self, wanted: Bursts, access: &AccessPlan, n: u64) -> Bursts {
-        let capacity = access.bytes_of(access.peak.get(), n) / u64::from(access.burst.max(1));
+        let capacity = access.bursts_of(access.peak.get(), n);
         let mut claims = [Claim::new(0, 1, wanted, self.own), self.claim(1, access, n)];
         divide(capacity, &mut claims);
         // Division sorts them.
@@ -106,22 +104,7 @@ mod tests {
     fn others(plan: OthersPlan) -> (Others, AccessPlan) {
         let client = ClientKey::Default;
         let key = StreamKey { seed: 5, client, direction: Direction::Return, epoch: 0 };
-        let access = AccessPlan {
-            peak: NonZeroU64::new(10_000_000).unwrap(),
-            superframe: SUPERFRAME,
-            burst: 100,
-            packs: true,
-            constant: 1,
-            free: 0,
-            rate: None,
-            volume: None,
-            interval: Nanos::ZERO,
-            request_delay: Nanos::ZERO,
-            plan_delay: Nanos::ZERO,
-            log_on: None,
-            contention: None,
-            others: Some(plan),
-        };
+        let access = AccessPlan { others: Some(plan), ..AccessPlan::constant(SUPERFRAME) };
         (Others::new(plan, key, None), access)
     }
 

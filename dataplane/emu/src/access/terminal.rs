@@ -31,16 +31,12 @@ struct Granted {
 }
 
 impl Granted {
-    /// Bytes of the whole bursts of superframe `n`.
-    fn bytes(&mut self, plan: &AccessPlan, n: u64) -> u64 {
+    /// Whole bursts of superframe `n`.
+    fn bursts(&mut self, plan: &AccessPlan, n: u64) -> u64 {
         if n >= self.until {
             return 0;
         }
-        let burst = u128::from(plan.burst.max(1));
-        let work = u128::from(self.rate) * u128::from(plan.superframe.0) + u128::from(self.carried);
-        let one = burst * 8 * u128::from(NANOS_PER_SEC);
-        self.carried = u64::try_from(work % one).unwrap_or(0);
-        u64::try_from(work / one * burst).unwrap_or(u64::MAX)
+        plan.next_bursts(self.rate.into(), &mut self.carried)
     }
 }
 
@@ -119,8 +115,7 @@ impl Terminal {
         Self { phase, number, assigned, asked_at: number, random, ..fresh }
     }
 
-    /// Takes the superframes of a carrier, of which the first begins at `phase`. All requests and
-    /// grants end.
+    /// Takes the superframes of a carrier. The first one begins at `phase`. All requests and grants end.
     pub fn align(&mut self, phase: Instant) {
         self.phase = phase;
         self.grants.clear();
@@ -246,16 +241,15 @@ impl Terminal {
         self.take(n, bursts);
     }
 
-    /// The bursts that it may have in superframe `n`, by the requests whose grants apply then; with
-    /// `waits`, frames wait. Called once for each superframe.
+    /// The most bursts that it may have in superframe `n`, by its grants. `waits`: frames wait. Called once for
+    /// each superframe.
     pub fn wanted(&mut self, n: u64, waits: bool) -> Bursts {
         let burst = u64::from(self.plan.burst.max(1));
-        let peak = self.plan.bytes_of(self.plan.peak.get(), n);
-        self.collect(n, peak);
+        let mut left = self.plan.bursts_of(self.plan.peak.get(), n);
+        self.collect(n, left.saturating_mul(burst));
         let unasked = |bursts: u32| if waits { u64::from(bursts) } else { 0 };
-        let rate = self.granted.bytes(&self.plan, n) / burst;
+        let rate = self.granted.bursts(&self.plan, n);
         let volume = self.volume.div_ceil(burst);
-        let mut left = peak / burst;
         Bursts([unasked(self.plan.constant), rate, volume, unasked(self.plan.free)].map(|bursts| {
             let bursts = bursts.min(left);
             left -= bursts;

@@ -116,9 +116,7 @@ impl Carrier {
     /// Bursts of a superframe: their sums are those of the rate since superframe 0.
     fn capacity(&self, superframe: u64) -> u64 {
         match self.rate {
-            BitRate::PerSec(rate) => {
-                self.access.bytes_of(rate.get(), superframe) / u64::from(self.access.burst.max(1))
-            }
+            BitRate::PerSec(rate) => self.access.bursts_of(rate.get(), superframe),
             BitRate::Down => 0,
             // Such a direction has no carrier.
             BitRate::Unlimited => u64::MAX,

@@ -250,22 +250,7 @@ proptest! {
 
 #[test]
 fn superframes_of_all_terminals_count_as_work() {
-    let access = AccessPlan {
-        peak: NonZeroU64::new(10_000_000).unwrap(),
-        superframe: ms(1),
-        burst: 100,
-        packs: true,
-        constant: 1,
-        free: 0,
-        rate: None,
-        volume: None,
-        interval: Nanos::ZERO,
-        request_delay: Nanos::ZERO,
-        plan_delay: Nanos::ZERO,
-        log_on: None,
-        contention: None,
-        others: None,
-    };
+    let access = AccessPlan::constant(ms(1));
     let mut on_demand = plan(None, 1 << 20, Nanos::ZERO);
     on_demand.pipes[Direction::Return].rate = RatePlan::Access(access);
     // 17 clients with 1000 superframes a second.

@@ -76,7 +76,7 @@ impl Parameter {
         Self::AccessDecay,
     ];
 
-    /// Whether it is of the return link's capacity on demand, of which the start of flows tells.
+    /// Whether it is a parameter of capacity on demand on the return link. It is estimated from the start of flows.
     #[must_use]
     pub fn is_of_access(self) -> bool {
         matches!(
@@ -107,7 +107,7 @@ impl Parameter {
     }
 
     /// About a factor of ten either way for a duration or a probability, three for the variation of
-    /// capacity, and two for what a terminal does.
+    /// capacity, and two for the parameters of a terminal.
     #[must_use]
     pub fn prior(self, start: f64) -> Prior {
         let spread = match self {
@@ -224,9 +224,9 @@ pub(super) fn isolated(profile: &pb::Profile) -> impl Iterator<Item = &pb::Outag
     pipes.flat_map(|p| &p.outages).filter(move |outage| is_isolated(outage, longest))
 }
 
-/// The parameters of a profile that figures of these kinds tell of, with the values at which the
-/// search starts: those of capacity on demand if one is of the start of a flow, the others if one is
-/// of later, or there is no capacity on demand.
+/// The parameters of a profile that can be estimated from figures of these kinds, with the values at which
+/// the search starts. Capacity on demand needs a figure of the start of a flow. The other parameters need a
+/// later figure, or a profile without capacity on demand.
 pub fn of(profile: &Profile, figures: &[Quantity]) -> Vec<(Parameter, f64)> {
     let all = all(profile);
     let has_access = all.iter().any(|(p, _)| p.is_of_access());
