@@ -15,11 +15,12 @@ export default class Libtest implements Reporter {
 
   onTestCaseResult(test: TestCase): void {
     const { state, errors } = test.result();
+    const name = test.fullName.replaceAll(" > ", "::");
     const outcome = state === "passed" ? "ok" : state === "failed" ? "FAILED" : "ignored";
     this.counts[state === "passed" ? "passed" : state === "failed" ? "failed" : "ignored"] += 1;
     const seconds = ((test.diagnostic()?.duration ?? 0) / 1e3).toFixed(1);
-    console.log(`test ${test.fullName.replaceAll(" > ", "::")} ... ${outcome}${state === "passed" ? ` (${seconds} s)` : ""}`);
-    for (const error of errors ?? []) this.failures.push(`---- ${test.fullName}\n${error.stack ?? error.message}\n${error.diff ?? ""}`);
+    console.log(`test ${name} ... ${outcome}${state === "passed" ? ` (${seconds} s)` : ""}`);
+    for (const error of errors ?? []) this.failures.push(`---- ${name} ----\n${error.stack ?? error.message}\n${error.diff ?? ""}`);
   }
 
   onTestRunEnd(modules: readonly TestModule[], errors: readonly { message?: string; stack?: string }[]): void {

@@ -59,6 +59,17 @@ describe("jobs", () => {
     expect(calls).toEqual([`1 0 ${MIB}`, `1 ${MIB} ${MIB}`, "delete"]);
   });
 
+  it("job_that_is_aborted_while_it_is_created_is_cancelled", async () => {
+    const calls = linkd();
+    const stop = new AbortController();
+    stop.abort();
+    const states: JobState[] = [];
+    const run = runJob({ job: { case: "fit", value: {} } }, files, stop.signal, () => undefined, ({ state }) => states.push(state));
+    await expect(run).rejects.toThrow("abort");
+    expect(calls).toEqual(["cancel"]);
+    expect(states).toEqual([JobState.WAITING_FOR_INPUT, JobState.CANCELLED]);
+  });
+
   it("job_that_is_aborted_while_its_log_is_sent_is_cancelled", async () => {
     const calls = linkd();
     const stop = new AbortController();

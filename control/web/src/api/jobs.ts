@@ -40,9 +40,11 @@ export async function runJob(
   onSent: (bytes: number) => void,
   onChange: (job: Job) => void,
 ): Promise<Job> {
-  const job = await api.jobs.createJob(request, { signal });
+  // Not aborted: the name of a job that linkd may have created would be lost.
+  const job = await api.jobs.createJob(request);
   onChange(job);
   try {
+    signal.throwIfAborted();
     let before = 0;
     for (const one of files) {
       await upload(job.name, one, signal, (bytes) => onSent(before + bytes));
