@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use changes::{Current, History, Tip};
+use changes::{History, Tip};
 use moves::Moves;
-use owner::{Controllers, Entry, Journal, Span};
+use owner::{Current, Entry, Journal, Plans, Span};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -45,7 +45,6 @@ pub(crate) struct Shared {
     pub instance: u64,
     pub members: Vec<Member>,
     pub journal: Journal<Entry>,
-    pub controllers: Controllers,
     pub history: tokio::sync::Mutex<History>,
     /// The plan that readers see; none before the group has settled.
     current: Mutex<Option<Current>>,
@@ -69,15 +68,16 @@ impl Group {
         let count = file.boxes.len();
         let members = file.boxes.iter().enumerate();
         let members: Vec<_> = members.map(|(place, of)| Member::new(place, of, clock)).collect();
+        let (journal, others) = (Journal::default(), watch::Sender::new(0));
+        let plans = Plans::new(Current::default(), journal.clone(), others.clone());
         Self(Arc::new(Shared {
             clock,
             instance,
-            history: tokio::sync::Mutex::new(History::new(count)),
+            history: tokio::sync::Mutex::new(History { plans, tips: vec![None; count] }),
             members,
-            journal: Journal::default(),
-            controllers: Controllers::default(),
+            journal,
             current: Mutex::new(None),
-            others: watch::Sender::new(0),
+            others,
             owners: Mutex::new(Owners::new(count, file.owners)),
             span: tokio::sync::Mutex::new(Span::starting(clock.utc(0).into())),
             moves: Moves::default(),
@@ -125,7 +125,7 @@ impl Group {
         for (client, place) in &resumed {
             self.owners().give([&**client], *place);
         }
-        history.current = first.clone();
+        history.plans.current = first.clone();
         self.changed_span(&first).await;
         for member in &self.0.members {
             let mut state = member.state();

@@ -3,15 +3,18 @@
 
 use std::time::SystemTime;
 
-use owner::{Link, LinkChange, Made, Refusal, Request, Terms};
+use owner::{Current, Link, LinkChange, Made, Refusal, Terms};
+use proto::MAIN_LINK;
 use proto::dataplane::v1 as dp;
 use tokio::sync::watch;
-use tonic::{Code, Status};
 
 use crate::group::Group;
-use crate::group::changes::{self, Current, Source};
 
 impl Link for Group {
+    fn name(&self) -> &str {
+        MAIN_LINK
+    }
+
     fn now_ns(&self) -> u64 {
         self.0.clock.now_ns()
     }
@@ -21,12 +24,7 @@ impl Link for Group {
     }
 
     async fn apply(&self, change: dp::Change, terms: Terms) -> Result<Made, Refusal> {
-        let Terms { at_ns, expected, lossy } = terms;
-        let request = Request::default();
-        let terms = changes::Terms { source: Source::Scenario, expected, lossy, request };
-        let made = Group::apply(self, change, at_ns, terms).await.map_err(refusal)?;
-        let plan = made.plan.as_deref().cloned().unwrap_or_default();
-        Ok(Made { plan, applied: made.applied })
+        Ok(Self::apply(self, change, terms).await?)
     }
 
     async fn apply_links(_: Vec<LinkChange<Self>>, _: Option<u64>) -> Result<Vec<Made>, Refusal> {
@@ -34,27 +32,17 @@ impl Link for Group {
     }
 
     async fn withdraw(&self) -> Result<(), String> {
-        Group::withdraw(self).await;
+        Self::withdraw(self).await;
         Ok(())
     }
 
-    async fn current(&self) -> Result<Made, String> {
+    async fn current(&self) -> Result<Current, String> {
         // After changes that are being made.
         let _history = self.0.history.lock().await;
-        let current = Group::current(self).map_err(|status| status.message().to_owned())?;
-        let Current { plan, applied, .. } = current;
-        Ok(Made { plan, applied })
+        Self::current(self).map_err(|status| status.message().to_owned())
     }
 
     fn other_changes(&self) -> watch::Receiver<u64> {
         self.0.others.subscribe()
-    }
-}
-
-fn refusal(status: Status) -> Refusal {
-    let message = status.message().to_owned();
-    match status.code() {
-        Code::Aborted | Code::Cancelled => Refusal::Stale(message),
-        _ => Refusal::Refused(message),
     }
 }

@@ -205,7 +205,9 @@ async fn what_needs_one_box_is_refused() {
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("cannot steer"), "{}", refused.message());
     let mut dataplane = lab.dataplane.clone();
-    let refused = dataplane.add_link(dp::AddLinkRequest::default()).await.unwrap_err();
+    let link = Some(pb::NamedLink { name: "links/a".into(), ..Default::default() });
+    let request = dp::AddLinkRequest { link, ..Default::default() };
+    let refused = dataplane.add_link(request).await.unwrap_err();
     assert!(refused.message().contains("without a group"), "{}", refused.message());
     assert_eq!(generations(&lab), [1, 1]);
 }

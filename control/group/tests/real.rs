@@ -201,13 +201,7 @@ async fn client_moves_between_real_dataplanes_without_loss_or_overtaking() {
     let directory = tempfile::tempdir().unwrap();
     let boxes: Vec<_> = (0..2).map(RealBox::new).collect();
     let group = group(&boxes, directory.path()).await;
-    let terms = group::group::changes::Terms {
-        source: group::group::changes::Source::Controller(dp::Cause::default()),
-        expected: None,
-        lossy: false,
-        request: owner::Request::default(),
-    };
-    let made = group.apply(change(), None, terms).await.unwrap();
+    let made = group.apply(change(), owner::Terms::default()).await.unwrap();
     // Each box has its instant on its own clock.
     let mut instants = Vec::new();
     for it in &boxes {

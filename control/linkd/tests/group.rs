@@ -6,7 +6,7 @@ use crate::member::Member;
 use fake::declared_switch;
 use group::file::GroupFile;
 use group::group::Group;
-use group::group::changes::{Source, Terms};
+use owner::Terms;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use std::fs::Permissions;
@@ -70,7 +70,6 @@ impl Bed {
             {
                 let mut state = member.lab.fake.state();
                 state.instance = 100 + u64::from(place);
-                state.controllers = Some(Default::default());
                 state.room = Some(pb::Room { clients: 16, workers: 1, ..Default::default() });
                 let boxes =
                     vec![dp::SwitchBox { wan_port: 10 + 2 * place, client_port: 11 + 2 * place }];
@@ -125,11 +124,6 @@ fn admin(authority: &Authority) -> Pair {
     authority.sign(&Ask::client("group", ADMIN))
 }
 
-fn terms() -> Terms {
-    let source = Source::Controller(dp::Cause::default());
-    Terms { source, expected: None, lossy: false, request: owner::Request::default() }
-}
-
 fn change(profile: &str) -> dp::Change {
     let profile = profile::Catalog::built_in().get(profile).unwrap().as_proto().clone();
     dp::Change { profile: Some(profile), ..Default::default() }
@@ -152,7 +146,7 @@ fn stats(packets: u64) -> pb::Stats {
 async fn group_changes_and_sums_boxes_over_tls() {
     let bed = Bed::new();
     tokio::time::timeout(PATIENCE, bed.group.settle()).await.unwrap().unwrap();
-    let made = bed.group.apply(change("viasat2"), None, terms()).await.unwrap();
+    let made = bed.group.apply(change("viasat2"), Terms::default()).await.unwrap();
     for (member, packets) in bed.members.iter().zip([30, 12]) {
         assert_eq!(member.lab.in_force().name, "viasat2");
         let mut state = member.lab.fake.state();
@@ -175,7 +169,7 @@ async fn group_changes_and_sums_boxes_over_tls() {
 async fn box_with_a_wrong_certificate_is_down_with_the_reason() {
     let bed = Bed::new();
     tokio::time::timeout(PATIENCE, bed.group.settle()).await.unwrap().unwrap();
-    bed.group.apply(change("viasat2"), None, terms()).await.unwrap();
+    bed.group.apply(change("viasat2"), Terms::default()).await.unwrap();
     let (member, files) = (&bed.members[1], &bed.files[1]);
     let (own, foreign) = (&member.authority, Authority::named("foreign"));
     let directory = member.lab.directory.path();
@@ -211,7 +205,7 @@ async fn box_with_a_wrong_certificate_is_down_with_the_reason() {
     files.own(&own.sign(&Ask::client("group", &["linkemu:role:operator"])));
     bed.refused("role").await;
     // A change is made without it.
-    bed.group.apply(change("starlink"), None, terms()).await.unwrap();
+    bed.group.apply(change("starlink"), Terms::default()).await.unwrap();
     assert_eq!(bed.members[0].lab.in_force().name, "starlink");
 
     files.own(&admin(own));

@@ -4,7 +4,7 @@
 //!
 //! Runs on the control thread. One request at a time reaches the workers, so that their queues
 //! never fill and each change is complete before the next one. Only pending changes wait in the
-//! workers in addition ([`crate::schedule`]).
+//! workers in addition ([`owner::Schedule`]).
 //!
 //! A worker can stall: its thread is stopped, or the virtual machine is paused. Requests stay in
 //! its queue and are executed when it continues. So work that has begun waits for the workers
@@ -31,7 +31,7 @@ use emu::links::{Board, MAIN};
 use emu::place::worker_of;
 use emu::plan::Room;
 use emu::units::{Instant, Nanos};
-use owner::{Entry, Journal, Keys, Span};
+use owner::{Current, Entry, Journal, Plans, Span};
 use proto::MAIN_LINK;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
@@ -40,14 +40,11 @@ use tokio::time::timeout;
 use worker::command::{Answer, CommandError, Handle, Report};
 
 use crate::accounts::{PortAccount, merge, number_clients};
-use crate::current::Current;
 use crate::host::{Host, Sample};
 use crate::names::Names;
-use crate::schedule::Schedule;
 use crate::sharing::Role;
 use crate::switch::numbers_described;
-pub use apply::together::{LinkChange, MOST_LINKS, TogetherError, apply_links};
-pub use apply::{Made, Source, Terms};
+pub use apply::together::{TogetherError, apply_links};
 pub use capture::Chunks;
 pub use error::DataplaneError;
 pub use links::LinksError;
@@ -62,10 +59,6 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 /// Before a worker with too many requests is asked again.
 const BUSY: Duration = Duration::from_millis(10);
-/// Longest key or fingerprint.
-const KEY_BYTES: usize = 128;
-/// Changes with a key that are known.
-const KEYS: usize = 1024;
 /// Reason for the limits of a box with reserved cores.
 const RESERVED: &str = "the strict limit: each worker has a core of its own (isolcpus)";
 
@@ -104,11 +97,9 @@ impl Fixed {
     }
 }
 
-/// The current plan, and the changes that led to it.
+/// The plans of the link, and what the workers have of it.
 struct History {
-    current: Current,
-    keys: Keys<Made>,
-    schedule: Schedule,
+    plans: Plans,
     names: Names,
     /// The workers do not have the link any longer.
     removed: bool,
@@ -234,11 +225,12 @@ impl Dataplane {
         let current = Current { plan, applied, remarks: Vec::new() };
         let mut names = Names::default();
         names.learn(&current.plan);
-        let (keys, schedule) = (Keys::new(KEYS), Schedule::default());
         let mut span = Span::starting(start);
         span.changed(false, machine.fixed.tolerance(&current.plan));
+        let (journal, others) = (Journal::default(), watch::Sender::new(0));
+        let plans = Plans::new(current, journal.clone(), others.clone());
         let span = Mutex::new((span, machine.fixed.host.sample()));
-        let history = Mutex::new(History { current, keys, schedule, names, removed: false });
+        let history = Mutex::new(History { plans, names, removed: false });
         Self(Arc::new(Shared {
             name,
             number,
@@ -249,8 +241,8 @@ impl Dataplane {
             room: std::sync::Mutex::new(room),
             history,
             span,
-            journal: Journal::default(),
-            others: watch::Sender::new(0),
+            journal,
+            others,
             capturing: Arc::new(Semaphore::new(1)),
             holds: std::sync::Mutex::default(),
             utc_zero: AtomicU64::new(utc_zero),
@@ -468,8 +460,8 @@ impl Dataplane {
         let jump = self.0.machine.longest_jump(self.0.number, mark).as_nanos();
         stats.stall_max_ns = stats.stall_max_ns.max(u64::try_from(jump).unwrap_or(u64::MAX));
         // A pending change may have become current while the reports were written.
-        let came = history.schedule.lossy(stats.generation);
-        stats.lossy = came.unwrap_or(history.current.applied.lossy);
+        let Plans { schedule, current, .. } = &history.plans;
+        stats.lossy = schedule.lossy(stats.generation).unwrap_or(current.applied.lossy);
         stats.utc = Some(utc(&self.0.machine.clock, Instant(stats.time_ns)));
         let (span, began) = &mut *self.0.span.lock().await;
         let host = &self.0.machine.fixed.host;

@@ -9,7 +9,6 @@
 pub mod accounts;
 pub mod arguments;
 pub mod choices;
-pub mod current;
 pub mod dataplane;
 pub mod host;
 pub mod links;
@@ -23,7 +22,6 @@ pub mod ports;
 pub mod priority;
 pub mod pulse;
 mod refusal;
-pub mod schedule;
 pub mod service;
 mod sharing;
 pub mod steering;

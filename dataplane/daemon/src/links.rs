@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The links of a dataplane, and the rules that assign frames to them.
 //!
-//! A link is a [`Dataplane`] and its scenario. One worker has an engine for it, under the link's
+//! A link is a [`Dataplane`] with its scenario. One worker has an engine for it, under the link's
 //! number, and all of its clients; the clients of `main` are spread over all workers, unless they
 //! share something. `main` has the memory for packets that no other link reserves. Links are added and
 //! removed, and rules set, one at a time. Runs on the control thread.
@@ -15,12 +15,11 @@ use emu::client::{ClientName, NameError};
 use emu::links::{Board, MAIN, MAX_LINKS, Via};
 use emu::rules::RulesError;
 use emu::store::SEGMENT;
-use owner::Scenarios;
+use owner::Owned;
 use profile::Violations;
 use proto::linkemu::v1 as model;
-use proto::{LINK_METADATA, MAIN_LINK, link_id, link_name};
+use proto::{MAIN_LINK, link_id, link_name};
 use tokio::sync::Mutex;
-use tonic::{Request, Status};
 
 use crate::dataplane::{Dataplane, LinksError};
 use crate::sharing::{Role, SharedLink, SharingError};
@@ -37,18 +36,11 @@ const LEAST: u64 = 1 << 20;
 const DRAIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A link with its scenario.
-#[derive(Clone)]
-pub struct Entry {
-    pub dataplane: Dataplane,
-    pub scenarios: Scenarios<Dataplane>,
-}
+pub type Entry = Owned<Dataplane>;
 
-impl Entry {
-    fn new(dataplane: Dataplane) -> Self {
-        let scenarios = Scenarios::new(dataplane.clone(), dataplane.journal().clone());
-        Self { dataplane, scenarios }
-    }
+fn entry(link: Dataplane) -> Entry {
+    let journal = link.journal().clone();
+    Owned::new(link, journal)
 }
 
 /// The shared link that an access link also passes.
@@ -118,7 +110,7 @@ impl Links {
     #[must_use]
     pub fn new(main: Dataplane) -> Self {
         let (others, rules) = (RwLock::default(), Mutex::default());
-        Self(Arc::new(Shared { main: Entry::new(main), others, rules }))
+        Self(Arc::new(Shared { main: entry(main), others, rules }))
     }
 
     #[must_use]
@@ -131,20 +123,6 @@ impl Links {
     pub fn all(&self) -> Vec<Entry> {
         let others = self.0.others.read().unwrap_or_else(PoisonError::into_inner);
         std::iter::once(&self.0.main).chain(others.values()).cloned().collect()
-    }
-
-    /// The link that a request is about.
-    ///
-    /// # Errors
-    /// NOT_FOUND.
-    pub fn of<T>(&self, request: &Request<T>) -> Result<Entry, Status> {
-        let name = match request.metadata().get(LINK_METADATA) {
-            None => MAIN_LINK,
-            Some(name) => name
-                .to_str()
-                .map_err(|_| Status::invalid_argument("the name of the link is not ASCII"))?,
-        };
-        Ok(self.get(name)?)
     }
 
     /// The link with a name, with or without "links/".
@@ -177,7 +155,7 @@ impl Links {
         let rules = self.0.rules.lock().await.clone();
         let mut links = Vec::new();
         for entry in self.all() {
-            links.push(described(&entry.dataplane, &rules).await?);
+            links.push(described(&entry.link, &rules).await?);
         }
         Ok((links, rules.proto()))
     }
@@ -189,7 +167,7 @@ impl Links {
     /// changed.
     pub async fn add(&self, wanted: &model::NamedLink) -> Result<model::NamedLink, LinksError> {
         let rules = self.0.rules.lock().await;
-        let main = &self.0.main.dataplane;
+        let main = &self.0.main.link;
         let name = link_id(&wanted.name).to_owned();
         check_name(&name)?;
         if name == MAIN_LINK || self.get(&name).is_ok() {
@@ -198,7 +176,7 @@ impl Links {
         if main.fixed().description.switch.is_some() {
             return Err(LinksError::Switch);
         }
-        let taken: BTreeSet<_> = self.all().iter().map(|it| it.dataplane.number()).collect();
+        let taken: BTreeSet<_> = self.all().iter().map(|it| it.link.number()).collect();
         let number =
             (0..MAX_LINKS).find(|number| !taken.contains(number)).ok_or(LinksError::Full)?;
         let workers = main.workers() as u64;
@@ -234,16 +212,16 @@ impl Links {
                 return Err(error);
             }
         };
-        let entry = Entry::new(link);
-        let described = described(&entry.dataplane, &rules).await;
-        self.0.others.write().unwrap_or_else(PoisonError::into_inner).insert(name, entry);
+        let described = described(&link, &rules).await;
+        let mut others = self.0.others.write().unwrap_or_else(PoisonError::into_inner);
+        others.insert(name, entry(link));
         described
     }
 
     /// The shared link that a link also passes.
     fn passed(&self, name: &str, role: &Role) -> Result<Option<Passed>, LinksError> {
         let Role::Access { via, weight } = role else { return Ok(None) };
-        let link = self.get(via)?.dataplane;
+        let link = self.get(via)?.link;
         let shared = link.role().shared().cloned().ok_or(SharingError::NotShared(via.clone()))?;
         if *weight != 1 && !shared.is_weighted() {
             return Err(SharingError::NoWeight.into());
@@ -257,7 +235,7 @@ impl Links {
     /// If there is none, or it is in use.
     pub async fn remove(&self, name: &str) -> Result<(), LinksError> {
         let mut rules = self.0.rules.lock().await;
-        let Entry { dataplane, scenarios } = self.get(name)?;
+        let Entry { link: dataplane, scenarios, .. } = self.get(name)?;
         if dataplane.number() == MAIN {
             return Err(LinksError::Main);
         }
@@ -297,7 +275,7 @@ impl Links {
         dataplane.remove().await?;
         self.0.others.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
         let home = dataplane.home().unwrap_or_default();
-        Ok(self.0.main.dataplane.take_back_memory(home, dataplane.room().capacity).await?)
+        Ok(self.0.main.link.take_back_memory(home, dataplane.room().capacity).await?)
     }
 
     /// Replaces the rules of a link. Returns those of all links.
@@ -329,7 +307,7 @@ impl Links {
         wanted: Vec<model::LinkRule>,
     ) -> Result<(), LinksError> {
         let board = self.board(&wanted)?;
-        let effective_utc = self.0.main.dataplane.set_board(board).await?;
+        let effective_utc = self.0.main.link.set_board(board).await?;
         let generation = rules.generation + 1;
         *rules = Rules { rules: wanted, generation, effective_utc: Some(effective_utc) };
         Ok(())
@@ -352,13 +330,13 @@ impl Links {
                         continue;
                     }
                 };
-            if entry.dataplane.role().shared().is_some() {
-                let error = SharingError::Rule(entry.dataplane.name().to_owned());
+            if entry.link.role().shared().is_some() {
+                let error = SharingError::Rule(entry.link.name().to_owned());
                 found.push(format!("{path}.link"), error.to_string());
                 continue;
             }
-            if let Some(home) = entry.dataplane.home() {
-                board.set_home(entry.dataplane.number(), home);
+            if let Some(home) = entry.link.home() {
+                board.set_home(entry.link.number(), home);
             }
             let client = model::Client {
                 prefixes: rule.prefixes.clone(),
@@ -378,7 +356,7 @@ impl Links {
                         continue;
                     }
                 };
-                if let Err(error) = board.insert(rule, name, entry.dataplane.number()) {
+                if let Err(error) = board.insert(rule, name, entry.link.number()) {
                     let full = error == RulesError::Full;
                     found.push(format!("{path}.{key}[{place}]"), error.to_string());
                     if full {
@@ -391,7 +369,7 @@ impl Links {
             }
         }
         if found.is_empty()
-            && let Err(unknown) = board.set_pairs(&self.0.main.dataplane.fixed().pairs)
+            && let Err(unknown) = board.set_pairs(&self.0.main.link.fixed().pairs)
         {
             found.push("rule", unknown.to_string());
         }

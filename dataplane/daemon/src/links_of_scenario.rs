@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::dataplane::{Dataplane, LinksError, MOST_LINKS};
+use crate::dataplane::{Dataplane, LinksError};
 use crate::links::Links;
+use owner::MOST_LINKS;
 use tonic::Status;
 
 impl Links {
@@ -27,8 +28,8 @@ impl Links {
         let mut named = BTreeMap::new();
         for name in names {
             let entry = self.get(name)?;
-            let name = entry.dataplane.name().to_owned();
-            if entry.dataplane.number() == own.number() {
+            let name = entry.link.name().to_owned();
+            if entry.link.number() == own.number() {
                 return Err(Status::invalid_argument(format!(
                     "links: `{name}` is the scenario's own link: write its change outside of `links`"
                 )));
@@ -37,7 +38,7 @@ impl Links {
                 return Err(LinksError::Runs(name).into());
             }
             self.check_free(&name, Some(own)).await?;
-            named.insert(name, entry.dataplane);
+            named.insert(name, entry.link);
         }
         self.check_free(own.name(), Some(own)).await?;
         Ok(named)
@@ -53,9 +54,9 @@ impl Links {
         own: Option<&Dataplane>,
     ) -> Result<(), LinksError> {
         for entry in self.all() {
-            let same = own.is_some_and(|own| own.number() == entry.dataplane.number());
+            let same = own.is_some_and(|own| own.number() == entry.link.number());
             if !same && entry.scenarios.changes_link(name).await {
-                let by = entry.dataplane.name().to_owned();
+                let by = entry.link.name().to_owned();
                 return Err(LinksError::Changed { name: name.to_owned(), by });
             }
         }

@@ -4,12 +4,13 @@
 use std::thread;
 use std::time::Duration;
 
-use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, Terms};
+use dataplane::dataplane::{Dataplane, DataplaneError, Fixed};
 use dpdk::TscClock;
 use emu::engine::{Engine, Limits};
 use emu::place::worker_of;
 use emu::plan::Room;
 use emu::units::{Instant, Nanos};
+use owner::{ScheduleError, Terms};
 use proto::dataplane::v1 as pb;
 use worker::command::channel;
 use worker::run::{Idle, Worker};
@@ -48,16 +49,24 @@ fn change_is_made_at_its_instant_or_withdrawn() {
     let in_future = |ms| Instant(dataplane.time().0) + Nanos::from_millis(ms);
     block_on(async {
         let at = in_future(40);
-        let made = dataplane.apply_at(at, change("geo-600"), keyed("k")).await.unwrap();
+        let terms = |at: Instant| Terms { at_ns: Some(at.0), ..Terms::default() };
+        let again = |at: Instant| Terms { at_ns: Some(at.0), ..keyed("k") };
+        let made = dataplane.apply(change("geo-600"), again(at)).await.unwrap();
         assert_eq!((made.applied.generation, made.repeated), (1, false));
         assert!(made.applied.effective_ns >= at.0);
-        // The same request again, and another one too far away.
-        let again = dataplane.apply_at(in_future(40), change("geo-600"), keyed("k")).await.unwrap();
+        // The same request again, and others too far away or long ago.
+        let again = dataplane.apply(change("geo-600"), again(in_future(40))).await.unwrap();
         assert!(again.repeated && again.applied == made.applied);
-        let far = dataplane.apply_at(in_future(11_000), change("viasat2"), Terms::default()).await;
-        assert!(matches!(far, Err(DataplaneError::Schedule(_))), "{far:?}");
+        let far = dataplane.apply(change("viasat2"), terms(in_future(11_000))).await;
+        assert!(matches!(far, Err(DataplaneError::Schedule(ScheduleError::Ahead(_)))), "{far:?}");
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        let past = dataplane.apply(change("viasat2"), terms(Instant::ZERO)).await;
+        assert!(
+            matches!(past, Err(DataplaneError::Schedule(ScheduleError::Passed(_)))),
+            "{past:?}"
+        );
         // It outlasts the patience of callers, and can be withdrawn.
-        let waiting = dataplane.apply_at(in_future(9_000), change("transparent"), Terms::default());
+        let waiting = dataplane.apply(change("transparent"), terms(in_future(9_000)));
         let withdraw = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             dataplane.withdraw().await

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Scenarios on the dataplane with a real worker, on its clock.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::apply::{block_on, change, dataplane, plan, standing_still};
-use ::dataplane::dataplane::{ANSWER_WITHIN, Dataplane, Terms};
-use owner::{Entry, Next, Scenarios};
+use ::dataplane::dataplane::{ANSWER_WITHIN, Dataplane};
+use owner::{Entry, Next, Scenarios, Terms};
 use proto::dataplane::v1 as pb;
 use proto::dataplane::v1::step::What;
 use proto::linkemu::v1 as model;
@@ -66,7 +67,7 @@ fn steps_are_applied_at_their_instants() {
     block_on(async {
         let scenarios = scenarios(&dataplane);
         let first = (0..20).map(|n| rate(n, n * 10 * MS)).collect();
-        let started = scenarios.run(request(first)).await.unwrap().state.unwrap();
+        let started = scenarios.run(request(first), BTreeMap::new()).await.unwrap().state.unwrap();
         let end = until(&scenarios, |_| false).await;
         assert_eq!((end.phase(), end.steps_done), (model::ScenarioPhase::Finished, 20), "{end:?}");
         for (n, (event, step)) in steps(&dataplane).into_iter().enumerate() {
@@ -90,7 +91,7 @@ fn step_of_a_worker_that_stands_still_is_late_and_not_lost() {
         let scenarios = scenarios(&dataplane);
         // The request itself needs no worker.
         let first = vec![rate(0, 0), rate(1, MS)];
-        scenarios.run(request(first)).await.unwrap();
+        scenarios.run(request(first), BTreeMap::new()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(300)).await;
         go.send(()).unwrap();
         let end = until(&scenarios, |_| false).await;
@@ -109,7 +110,7 @@ fn pause_withdraws_pending_steps_and_delays_them() {
         let scenarios = scenarios(&dataplane);
         // The second one is handed over with the first one.
         let first = vec![rate(0, 0), rate(1, 240 * MS)];
-        let started = scenarios.run(request(first)).await.unwrap().state.unwrap();
+        let started = scenarios.run(request(first), BTreeMap::new()).await.unwrap().state.unwrap();
         until(&scenarios, |state| state.steps_done > 0).await;
         let paused = scenarios.pause("ben".into()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(400)).await;
@@ -134,14 +135,14 @@ fn change_by_somebody_else_stops_the_scenario_unless_tolerated() {
     block_on(async {
         let scenarios = scenarios(&dataplane);
         let first = || vec![rate(0, 0), rate(1, 500 * MS)];
-        scenarios.run(request(first())).await.unwrap();
+        scenarios.run(request(first()), BTreeMap::new()).await.unwrap();
         until(&scenarios, |state| state.steps_done > 0).await;
         dataplane.apply(change("geo-600"), Terms::default()).await.unwrap();
         let end = until(&scenarios, |_| false).await;
         assert!(end.message.contains("somebody else changed the link"), "{end:?}");
         assert_eq!(dataplane.current().await.unwrap().plan, plan("geo-600"));
         let tolerant = pb::RunScenarioRequest { tolerate_changes: true, ..request(first()) };
-        scenarios.run(tolerant).await.unwrap();
+        scenarios.run(tolerant, BTreeMap::new()).await.unwrap();
         until(&scenarios, |state| state.steps_done > 0).await;
         dataplane.apply(change("viasat2"), Terms::default()).await.unwrap();
         let end = until(&scenarios, |_| false).await;
@@ -163,7 +164,8 @@ fn wait_ends_with_its_event_or_its_timeout() {
     };
     block_on(async {
         let scenarios = scenarios(&dataplane);
-        let run = scenarios.run(request(waiting(60_000 * MS, false))).await.unwrap();
+        let run =
+            scenarios.run(request(waiting(60_000 * MS, false)), BTreeMap::new()).await.unwrap();
         until(&scenarios, |state| state.phase() == model::ScenarioPhase::Waiting).await;
         let status = scenarios.status();
         assert_eq!(status.waiting.map(|step| step.index), Some(0));
@@ -176,10 +178,10 @@ fn wait_ends_with_its_event_or_its_timeout() {
         assert_eq!(end.phase(), model::ScenarioPhase::Finished, "{end:?}");
         let (_, step) = steps(&dataplane).remove(1);
         assert_eq!(step.planned_ns, now + 150 * MS);
-        scenarios.run(request(waiting(MS, false))).await.unwrap();
+        scenarios.run(request(waiting(MS, false)), BTreeMap::new()).await.unwrap();
         let end = until(&scenarios, |_| false).await;
         assert!(end.message.contains("LEASE_ACQUIRED did not come within 1 ms"), "{end:?}");
-        scenarios.run(request(waiting(MS, true))).await.unwrap();
+        scenarios.run(request(waiting(MS, true)), BTreeMap::new()).await.unwrap();
         let end = until(&scenarios, |_| false).await;
         assert_eq!((end.phase(), end.steps_done), (model::ScenarioPhase::Finished, 2), "{end:?}");
         dataplane.stop().await.unwrap();
@@ -196,11 +198,14 @@ fn invalid_step_stops_the_scenario_and_restore_returns_to_the_link_before() {
         if let Some(What::Change(change)) = &mut bad.what {
             change.parts[0].pipe.as_mut().unwrap().rate_bps = Some(1);
         }
-        scenarios.run(request(vec![rate(0, 0), bad])).await.unwrap();
+        scenarios.run(request(vec![rate(0, 0), bad]), BTreeMap::new()).await.unwrap();
         let end = until(&scenarios, |_| false).await;
         assert!(end.message.contains("step 1 is refused: the patch is refused"), "{end:?}");
         assert_eq!(end.generation, 1);
-        scenarios.run(request(vec![rate(0, 0), rate(1, 3_600_000 * MS)])).await.unwrap();
+        scenarios
+            .run(request(vec![rate(0, 0), rate(1, 3_600_000 * MS)]), BTreeMap::new())
+            .await
+            .unwrap();
         until(&scenarios, |state| state.steps_done > 0).await;
         let before = dataplane.current().await.unwrap();
         let stopped = scenarios.stop("stopped by ben".into(), true).await.unwrap();

@@ -6,7 +6,7 @@ use crate::eal::eal;
 use std::time::{Duration, Instant as Wall};
 
 use compile::compile;
-use dataplane::dataplane::{Dataplane, DataplaneError, Fixed, Terms};
+use dataplane::dataplane::{Dataplane, DataplaneError, Fixed};
 use dataplane::pairs::PortPair;
 use dataplane::ports::{self, Counted, Needs, Opened, PairQueues};
 use dataplane::workers::{self, Settings};
@@ -17,6 +17,7 @@ use emu::frame::{Buffer, Frame};
 use emu::plan::Room;
 use emu::tag::Tagged;
 use emu::units::{Direction, Instant, Nanos};
+use owner::Terms;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use shim::{Numbers, SHIM, Shim, Tick};
@@ -227,9 +228,9 @@ fn frames_come_back_with_their_client_their_loss_and_how_long_they_were_to_be_ke
         assert_eq!(current.plan.offload, Some(offload()));
         let wrong = pb::Offload { epoch: 65_536, ..offload() };
         let refused = dataplane.set_offload(Some(wrong), 0).await.unwrap_err();
-        assert!(matches!(refused, DataplaneError::Invalid { .. }), "{refused}");
+        assert!(matches!(refused, DataplaneError::Change { .. }), "{refused}");
         let refused = dataplane.set_offload(None, 1).await.unwrap_err();
-        assert!(matches!(refused, DataplaneError::Generation { .. }), "{refused}");
+        assert!(matches!(refused, DataplaneError::Stale(_)), "{refused}");
         // A change of the profile returns losses and marks to the box, and keeps client numbers.
         let profile = Some(model::Profile { name: "other".into(), ..plan(None).profile.unwrap() });
         let change = pb::Change { profile, ..Default::default() };

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of several links at one instant, or of none.
 
-use dataplane::dataplane::{Dataplane, LinkChange, Terms, TogetherError, apply_links};
+use dataplane::dataplane::{Dataplane, TogetherError, apply_links};
 use dataplane::links::Links;
+use dataplane::service::Service;
+use owner::Terms;
 use proto::dataplane::v1 as pb;
+use proto::dataplane::v1::dataplane_server::Dataplane as _;
 use proto::linkemu::v1 as model;
 
 use crate::apply::{block_on, change, dataplane, keyed, plan};
 use crate::scenario::until;
+
+type LinkChange = owner::LinkChange<Dataplane>;
 
 /// Runs a test with the links `main`, `a` and `b`; `b` has little memory.
 fn with_links<F: Future<Output = ()>>(test: impl FnOnce(Links) -> F) {
@@ -26,7 +31,7 @@ fn with_links<F: Future<Output = ()>>(test: impl FnOnce(Links) -> F) {
 }
 
 fn of(links: &Links, name: &str, change: pb::Change, terms: Terms) -> LinkChange {
-    LinkChange { link: links.get(name).unwrap().dataplane, change, terms }
+    LinkChange { link: links.get(name).unwrap().link, change, terms }
 }
 
 fn to(links: &Links, name: &str, profile: &str) -> LinkChange {
@@ -42,7 +47,7 @@ async fn state(link: &Dataplane) -> (u64, u64, pb::Plan) {
 #[test]
 fn links_change_at_one_instant_in_the_order_of_the_request() {
     with_links(|links| async move {
-        let main = links.main().dataplane.clone();
+        let main = links.main().link.clone();
         main.apply(change("lte"), Terms::default()).await.unwrap();
         let changes = vec![
             to(&links, "b", "transparent"),
@@ -67,7 +72,7 @@ fn links_change_at_one_instant_in_the_order_of_the_request() {
 #[test]
 fn refusal_of_one_link_names_it_and_leaves_all_as_they_are() {
     with_links(|links| async move {
-        let [a, b] = ["a", "b"].map(|name| links.get(name).unwrap().dataplane);
+        let [a, b] = ["a", "b"].map(|name| links.get(name).unwrap().link);
         a.apply(change("lte"), Terms::default()).await.unwrap();
         let before = (state(&a).await, state(&b).await);
         let stale = Terms { expected: Some(7), ..Terms::default() };
@@ -109,16 +114,24 @@ fn refusal_of_one_link_names_it_and_leaves_all_as_they_are() {
 #[test]
 fn link_named_twice_none_at_all_and_removed_link_are_refused() {
     with_links(|links| async move {
-        let twice = vec![to(&links, "a", "lte"), to(&links, "a", "geo-600")];
-        let error = apply_links(twice, None).await.unwrap_err();
-        assert!(error.to_string().contains("link `a` is named twice"), "{error}");
-        let error = apply_links(Vec::new(), None).await.unwrap_err();
-        assert!(error.to_string().contains("0 links are not 1 to 64"), "{error}");
+        let service = Service::new(links.clone());
+        let one = |link: &str| {
+            let request = pb::ApplyRequest { change: Some(change("lte")), ..Default::default() };
+            pb::LinkApply { link: link.into(), request: Some(request) }
+        };
+        for (asked, why) in [
+            (vec![one("a"), one("links/a")], "link `a` is named twice"),
+            (Vec::new(), "0 links are not 1 to 64"),
+        ] {
+            let request = tonic::Request::new(pb::ApplyLinksRequest { links: asked });
+            let error = service.apply_links(request).await.unwrap_err();
+            assert!(error.message().contains(why), "{error}");
+        }
         let changes = vec![to(&links, "a", "lte"), to(&links, "b", "transparent")];
         links.remove("b").await.unwrap();
         let error = apply_links(changes, None).await.unwrap_err();
         assert_eq!(tonic::Status::from(error).code(), tonic::Code::NotFound);
-        assert_eq!(state(&links.get("a").unwrap().dataplane).await.0, 0);
+        assert_eq!(state(&links.get("a").unwrap().link).await.0, 0);
     });
 }
 
@@ -136,16 +149,16 @@ fn repeated_request_gets_its_answer_and_changes_nothing() {
             assert!(again.repeated && !first.repeated);
             assert_eq!(again.applied, first.applied);
         }
-        assert_eq!(state(&links.get("a").unwrap().dataplane).await.0, 2);
+        assert_eq!(state(&links.get("a").unwrap().link).await.0, 2);
         // The key was used for one of these links only.
-        links.main().dataplane.apply(change("lte"), keyed("m")).await.unwrap();
+        links.main().link.apply(change("lte"), keyed("m")).await.unwrap();
         let mixed = vec![
             of(&links, "main", change("lte"), keyed("m")),
             of(&links, "a", change("lte"), keyed("m")),
         ];
         let error = apply_links(mixed, None).await.unwrap_err();
         assert_eq!(tonic::Status::from(error).code(), tonic::Code::AlreadyExists);
-        assert_eq!(state(&links.get("a").unwrap().dataplane).await.0, 2);
+        assert_eq!(state(&links.get("a").unwrap().link).await.0, 2);
     });
 }
 
@@ -165,7 +178,7 @@ fn concurrent_changes_in_opposite_order_all_end() {
         for task in tasks {
             task.await.unwrap();
         }
-        let generation = async |name| state(&links.get(name).unwrap().dataplane).await.0;
+        let generation = async |name| state(&links.get(name).unwrap().link).await.0;
         assert_eq!((generation("a").await, generation("b").await), (80, 40));
     });
 }
@@ -186,8 +199,8 @@ async fn run(links: &Links, steps: Vec<pb::Step>) -> Result<(), tonic::Status> {
         ..crate::scenario::request(steps)
     };
     let main = links.main();
-    let named = links.for_scenario(&main.dataplane, &request.links).await?;
-    main.scenarios.run_on(request, named).await.map(drop)
+    let named = links.for_scenario(&main.link, &request.links).await?;
+    main.scenarios.run(request, named).await.map(drop)
 }
 
 #[test]
@@ -200,13 +213,13 @@ fn step_of_scenario_changes_all_its_links_at_one_instant() {
         let main = links.main();
         let state = until(&main.scenarios, |_| false).await;
         assert_eq!((state.phase(), state.steps_done), (model::ScenarioPhase::Finished, 3));
-        let [a, b] = ["a", "b"].map(|name| links.get(name).unwrap().dataplane);
+        let [a, b] = ["a", "b"].map(|name| links.get(name).unwrap().link);
         let at = |link: &Dataplane| -> Vec<(u64, u64)> {
             let events = crate::scenario::events(link).into_iter();
             let made = events.filter_map(|event| Some((event.generation?, event.time_ns?)));
             made.collect()
         };
-        let (own, a_at, b_at) = (at(&main.dataplane), at(&a), at(&b));
+        let (own, a_at, b_at) = (at(&main.link), at(&a), at(&b));
         assert_eq!((own.len(), a_at.len(), b_at.len()), (3, 2, 1));
         assert_eq!((own[0].1, own[0].1, own[2].1), (a_at[0].1, b_at[0].1, a_at[1].1));
         assert_eq!(state_of(&a).await, (2, plan("lte").profile));
@@ -230,14 +243,14 @@ fn change_of_named_link_by_another_caller_stops_scenario_and_nothing_is_half_don
         let refused = links.remove("b").await.unwrap_err();
         assert!(refused.to_string().contains("runs on `main` changes `b`"), "{refused}");
         let b = links.get("b").unwrap();
-        let refused = links.for_scenario(&b.dataplane, &[]).await.map(drop).unwrap_err();
+        let refused = links.for_scenario(&b.link, &[]).await.map(drop).unwrap_err();
         assert!(refused.message().contains("runs on `main` changes `b`"), "{refused:?}");
-        b.dataplane.apply(change("transparent"), Terms::default()).await.unwrap();
+        b.link.apply(change("transparent"), Terms::default()).await.unwrap();
         let state = until(&main.scenarios, |_| false).await;
         assert_eq!(state.phase(), model::ScenarioPhase::Stopped);
         let why = "link `b`: generation 1 was expected and 2 is current: somebody else changed it";
         assert!(state.message.contains(why), "{}", state.message);
-        let a = links.get("a").unwrap().dataplane;
+        let a = links.get("a").unwrap().link;
         assert_eq!(state_of(&a).await, (1, plan("geo-600").profile));
     });
 }
@@ -254,17 +267,17 @@ fn refused_link_of_a_step_stops_scenario_before_any_link_changes() {
         assert_eq!(state.phase(), model::ScenarioPhase::Stopped);
         assert!(state.message.contains("step 0 is refused: link `b`: "), "{}", state.message);
         for name in ["main", "a", "b"] {
-            let link = links.get(name).unwrap().dataplane;
+            let link = links.get(name).unwrap().link;
             assert_eq!(link.current().await.unwrap().applied.generation, 0, "{name}");
         }
         // A link that was not named at the start, and one that does not exist.
         let refused = run(&links, vec![step(0, 0, &[("c", "lte")])]).await.unwrap_err();
         assert!(refused.message().contains("link `c` was not named"), "{refused:?}");
         let names = ["c".to_owned()];
-        let refused = links.for_scenario(&main.dataplane, &names).await.map(drop).unwrap_err();
+        let refused = links.for_scenario(&main.link, &names).await.map(drop).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::NotFound);
         let names = ["main".to_owned()];
-        let refused = links.for_scenario(&main.dataplane, &names).await.map(drop).unwrap_err();
+        let refused = links.for_scenario(&main.link, &names).await.map(drop).unwrap_err();
         assert!(refused.message().contains("own link"), "{refused:?}");
     });
 }
@@ -272,7 +285,7 @@ fn refused_link_of_a_step_stops_scenario_before_any_link_changes() {
 #[test]
 fn stop_with_restore_restores_all_links() {
     with_links(|links| async move {
-        let a = links.get("a").unwrap().dataplane;
+        let a = links.get("a").unwrap().link;
         a.apply(change("lte"), Terms::default()).await.unwrap();
         let both = |n, at_ns| step(n, at_ns, &[("a", "geo-600"), ("b", "transparent")]);
         run(&links, vec![both(0, 0), both(1, 3_600_000_000_000)]).await.unwrap();
@@ -280,6 +293,6 @@ fn stop_with_restore_restores_all_links() {
         until(&main.scenarios, |state| state.steps_done == 1).await;
         main.scenarios.stop("enough".into(), true).await.unwrap();
         assert_eq!(state_of(&a).await, (3, plan("lte").profile));
-        assert_eq!(state_of(&main.dataplane).await, (2, plan("transparent").profile));
+        assert_eq!(state_of(&main.link).await, (2, plan("transparent").profile));
     });
 }

@@ -6,7 +6,7 @@ use crate::eal::eal;
 use std::time::{Duration, Instant as Wall};
 
 use compile::compile;
-use dataplane::dataplane::{Dataplane, Fixed, Terms};
+use dataplane::dataplane::{Dataplane, Fixed};
 use dataplane::pairs::PortPair;
 use dataplane::polling;
 use dataplane::ports::{self, Counted, Needs, OpenError, Opened, PairQueues};
@@ -15,6 +15,7 @@ use dpdk::{Counters, Error, MbufBurst, TscClock};
 use emu::engine::Limits;
 use emu::plan::Room;
 use emu::units::Nanos;
+use owner::Terms;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use worker::distribute::{DEPTH, Lending};

@@ -7,13 +7,13 @@
 mod service;
 
 use owner::{
-    Controllers, Entry, Journal, Link, LinkChange, Made, Merged, Refusal, Request as Keyed,
-    Scenarios, Terms,
+    Controllers, Current, Entry, Journal, Link, LinkChange, Made, Merged, Owned, Refusal,
+    Request as Keyed, Service, Source, Terms,
 };
+use proto::MAIN_LINK;
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
 use proto::linkemu::v1 as pb;
-use proto::{LINK_METADATA, MAIN_LINK, link_id};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::net::UnixListener;
 use tokio::sync::{oneshot, watch};
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 /// The start of its clock, the same for all fakes of a process.
@@ -58,7 +58,8 @@ pub struct State {
     pub generation: u64,
     /// All requested changes, whether made or refused.
     pub applies: Vec<Attempt>,
-    pub offloads: Vec<dp::SetOffloadRequest>,
+    /// Generations for which an offload was asked for.
+    pub offloads: Vec<u64>,
     /// Number of changes by another caller, one before each Apply.
     pub interlopers: u32,
     /// The answer to GetStats, except for the generation.
@@ -86,7 +87,7 @@ pub struct State {
     /// Another number means a restarted dataplane.
     pub instance: u64,
     /// The changes that had a key.
-    pub made: Vec<(Keyed, dp::ApplyResponse)>,
+    pub made: Vec<(Keyed, Made)>,
     /// When the current plan took effect, after the first change with an instant.
     pub effective_ns: Option<u64>,
     /// Every change at an instant takes effect this much after it could.
@@ -102,8 +103,6 @@ pub struct State {
     pub named: BTreeMap<String, pb::NamedLink>,
     pub links: BTreeMap<String, FakeDataplane>,
     pub rules: pb::LinkRules,
-    /// Its own name, as a link beside `main`.
-    pub link: String,
     /// Its clock less that of other fakes.
     pub skew_ns: i64,
     /// Calls of HoldClients, each with its time on the clock of all fakes.
@@ -114,8 +113,8 @@ pub struct State {
     pub looked: u64,
     /// Calls of Withdraw.
     pub withdrawals: u64,
-    /// If set, changes need the token of its controller, as in the dataplane.
-    pub controllers: Option<Controllers>,
+    /// Changes need the token of its controller, if there is one.
+    pub controllers: Controllers,
     /// Ports in the answer to Describe.
     pub ports: Vec<dp::Port>,
     /// Changes that wait for their instants.
@@ -134,8 +133,6 @@ pub struct Attempt {
     /// As in `ApplyRequest`, or of a step.
     pub expected_generation: Option<u64>,
     /// As in `ApplyRequest`.
-    pub expected_instance: u64,
-    /// As in `ApplyRequest`.
     pub lossy: bool,
     /// Instant, of a step of a scenario or of the request.
     pub at_ns: Option<u64>,
@@ -152,35 +149,28 @@ struct Waiting {
 #[derive(Clone, Debug, Default)]
 pub struct FakeDataplane(Arc<Mutex<State>>);
 
-/// A fake from its start to its end.
+/// A link of a fake, from its start to its end.
 #[derive(Clone)]
 struct Instance {
+    name: String,
     fake: FakeDataplane,
     journal: Journal<Entry>,
     others: watch::Sender<u64>,
 }
 
-/// A link of the fake.
-#[derive(Clone)]
-struct Lane {
-    instance: Instance,
-    scenarios: Scenarios<Instance>,
-}
-
-impl Lane {
-    fn new(fake: FakeDataplane) -> Self {
+impl Instance {
+    fn owned(name: &str, fake: FakeDataplane) -> Owned<Self> {
         let (journal, others) = (Journal::default(), watch::Sender::new(0));
-        let instance = Instance { fake, journal, others };
-        let scenarios = Scenarios::new(instance.clone(), instance.journal.clone());
-        Self { instance, scenarios }
+        let instance = Self { name: name.to_owned(), fake, journal: journal.clone(), others };
+        Owned::new(instance, journal)
     }
 }
 
-/// The service of a fake.
+/// The links of a fake.
 #[derive(Clone)]
-struct Service {
-    main: Lane,
-    lanes: Arc<Mutex<BTreeMap<String, Lane>>>,
+struct Links {
+    main: Owned<Instance>,
+    named: Arc<Mutex<BTreeMap<String, Owned<Instance>>>>,
 }
 
 /// A fake that serves a socket; dropping it ends that, with all connections.
@@ -238,8 +228,10 @@ impl FakeDataplane {
             (state.named, state.links) = (named, links);
             state.rules = pb::LinkRules::default();
         }
-        let main = Lane::new(self.clone());
-        let service = DataplaneServer::new(Service { main, lanes: Arc::default() });
+        let main = Instance::owned(MAIN_LINK, self.clone());
+        let controllers = self.state().controllers.clone();
+        let service = Service::controlled(Links { main, named: Arc::default() }, controllers);
+        let service = DataplaneServer::new(service);
         let (stop, stopped) = oneshot::channel::<()>();
         // The end of the runtime ends the connections.
         let thread = std::thread::spawn(move || {
@@ -272,16 +264,13 @@ impl State {
         pb::Applied { generation, effective_ns, effective_utc: Some(utc), lossy }
     }
 
+    fn current(&self) -> Current {
+        let plan = self.plan.clone().unwrap_or(dp::Plan { seed: 1, ..Default::default() });
+        Current { plan, applied: self.applied(), remarks: self.remarks() }
+    }
+
     fn remarks(&self) -> Vec<String> {
         self.excess.iter().filter(|_| self.lossy).cloned().collect()
-    }
-}
-
-/// Why a change is refused.
-fn refusal(status: Status) -> Refusal {
-    match status.code() {
-        Code::Aborted | Code::Cancelled => Refusal::Stale(status.message().to_owned()),
-        _ => Refusal::Refused(status.message().to_owned()),
     }
 }
 
@@ -289,15 +278,11 @@ impl Instance {
     /// Waits for the instant of a change, as the real dataplane does.
     async fn wait(&self, at_ns: u64, expected: Option<u64>) -> Result<(), Status> {
         let now = self.fake.now_ns();
-        if at_ns > now + 10_000_000_000 || at_ns + 1_000_000_000 < now {
-            return Err(Status::out_of_range("at_ns is out of bounds"));
-        }
+        owner::check_instant(now, at_ns)?;
         let (id, late) = {
             let mut state = self.fake.state();
             let tip = state.waiting.last().map_or(state.generation, |last| last.generation);
-            if let Some(expected) = expected.filter(|expected| *expected != tip) {
-                return Err(Status::aborted(owner::stale_message(expected, tip)));
-            }
+            owner::check_generation(tip, expected)?;
             state.entered += 1;
             let id = state.entered;
             state.waiting.push(Waiting { id, generation: tip + 1 });
@@ -332,14 +317,9 @@ impl Instance {
         arrived: u64,
     ) -> Result<(dp::Plan, pb::Applied, Vec<String>), Status> {
         let mut state = self.fake.state();
-        let current = state.plan.clone().unwrap_or(dp::Plan { seed: 1, ..Default::default() });
+        let current = state.current().plan;
         let what = owner::subject(change);
-        let merged = owner::merge(change, current).map_err(|error| match error {
-            owner::ChangeError::Invalid(found) => owner::invalid(what, &found),
-            no_link @ owner::ChangeError::NoLink => {
-                Status::failed_precondition(no_link.to_string())
-            }
-        });
+        let merged = owner::merge(change, current).map_err(|error| error.status(what));
         let plan = merged.as_ref().ok().map(|merged| merged.plan.clone());
         let (restart, arm) =
             merged.as_ref().map_or_else(|_| Default::default(), |m| (m.restart, m.arm));
@@ -351,13 +331,7 @@ impl Instance {
             state.interlopers -= 1;
             state.generation += 1;
         }
-        if ![0, state.instance].contains(&attempt.expected_instance) {
-            return Err(Status::aborted(format!("instance {} is here", state.instance)));
-        }
-        let generation = state.generation;
-        if let Some(expected) = attempt.expected_generation.filter(|it| *it != generation) {
-            return Err(Status::aborted(owner::stale_message(expected, generation)));
-        }
+        owner::check_generation(state.generation, attempt.expected_generation)?;
         let Merged { plan, .. } = merged?;
         let profile = plan.profile.clone().unwrap_or_default();
         profile::validate(&profile).map_err(|found| owner::invalid(what, &found))?;
@@ -390,69 +364,58 @@ impl Instance {
     fn copy(&self) -> Self {
         let (journal, others) = (Journal::default(), watch::Sender::new(0));
         let fake = FakeDataplane(Arc::new(Mutex::new(self.fake.state().clone())));
-        Self { fake, journal, others }
-    }
-
-    /// Makes the changes of a request, or none.
-    fn apply_links(
-        changes: Vec<(Self, dp::ApplyRequest)>,
-    ) -> Result<Vec<dp::ApplyResponse>, (Self, Status)> {
-        // The same on copies first.
-        for (link, request) in &changes {
-            link.copy().apply(request.clone()).map_err(|status| (link.clone(), status))?;
-        }
-        let made = changes
-            .into_iter()
-            .map(|(link, request)| link.apply(request).map_err(|status| (link, status)));
-        made.collect()
+        Self { name: self.name.clone(), fake, journal, others }
     }
 
     /// Makes the change of a request at its instant, or refuses it at once.
-    async fn apply_at(
-        &self,
-        at_ns: u64,
-        request: dp::ApplyRequest,
-    ) -> Result<dp::ApplyResponse, Status> {
+    async fn apply_at(&self, at_ns: u64, change: dp::Change, terms: Terms) -> Result<Made, Status> {
         // On a copy first. The generation is checked against those that wait.
-        let tried = dp::ApplyRequest { expected_generation: None, ..request.clone() };
-        self.copy().apply(tried)?;
-        self.wait(at_ns, request.expected_generation).await?;
-        self.apply(dp::ApplyRequest { expected_generation: None, ..request })
+        let expected = terms.expected;
+        let terms = Terms { expected: None, ..terms };
+        self.copy().make(change.clone(), terms.clone())?;
+        self.wait(at_ns, expected).await?;
+        self.make(change, terms)
     }
 
-    /// Makes the change of a request or refuses it.
-    fn apply(&self, request: dp::ApplyRequest) -> Result<dp::ApplyResponse, Status> {
-        let keyed = Keyed { key: request.key, fingerprint: request.fingerprint };
-        let made = self.fake.state().made.iter().find(|(it, _)| it.key == keyed.key).cloned();
+    /// Makes a change or refuses it.
+    fn make(&self, change: dp::Change, terms: Terms) -> Result<Made, Status> {
+        let request = &terms.request;
+        let made = self.fake.state().made.iter().find(|(it, _)| it.key == request.key).cloned();
         match made {
-            Some((known, _)) if known != keyed => {
-                return Err(Status::already_exists(owner::Reused.to_string()));
-            }
-            Some((_, answer)) => return Ok(dp::ApplyResponse { repeated: true, ..answer }),
+            Some((known, _)) if known != *request => return Err(owner::Reused.into()),
+            Some((_, made)) => return Ok(Made { repeated: true, ..made }),
             None => {}
         }
-        let change = request.change.ok_or_else(|| Status::invalid_argument("change: missing"))?;
-        let attempt = Attempt {
-            expected_generation: request.expected_generation,
-            expected_instance: request.expected_instance,
-            lossy: request.lossy,
-            at_ns: request.at_ns,
-            ..Default::default()
-        };
-        let (plan, applied, remarks) = self.take(&change, attempt, self.fake.now_ns())?;
-        let entry = owner::changed(&request.cause.unwrap_or_default(), &plan, &applied);
-        let sequence = self.journal.push(|_| entry);
-        self.others.send_replace(applied.generation);
-        let (applied, plan) = (Some(applied), Some(plan));
-        let answer = dp::ApplyResponse { applied, remarks, repeated: false, plan, sequence };
-        if !keyed.key.is_empty() {
-            self.fake.state().made.push((keyed, answer.clone()));
+        self.enter(change, terms, self.fake.now_ns())
+    }
+
+    /// The same for one that arrived at an instant, and whose request is new.
+    fn enter(&self, change: dp::Change, terms: Terms, arrived: u64) -> Result<Made, Status> {
+        let Terms { source, at_ns, expected, lossy, request } = terms;
+        let attempt = Attempt { expected_generation: expected, lossy, at_ns, ..Default::default() };
+        let (plan, applied, remarks) = self.take(&change, attempt, arrived)?;
+        let mut sequence = 0;
+        if let Some(cause) = source.cause() {
+            let entry = owner::changed(cause, &plan, &applied);
+            sequence = self.journal.push(|_| entry);
         }
-        Ok(answer)
+        if let Source::Controller(_) = source {
+            self.others.send_replace(applied.generation);
+        }
+        let plan = Some(Arc::new(plan));
+        let made = Made { applied, remarks, repeated: false, plan, sequence };
+        if !request.key.is_empty() {
+            self.fake.state().made.push((request, made.clone()));
+        }
+        Ok(made)
     }
 }
 
 impl Link for Instance {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     fn now_ns(&self) -> u64 {
         self.fake.now_ns()
     }
@@ -463,17 +426,12 @@ impl Link for Instance {
         SystemTime::now() + ahead - Duration::from_nanos(now.saturating_sub(time_ns))
     }
 
-    async fn apply(&self, change: dp::Change, terms: Terms) -> Result<Made, Refusal> {
-        let Terms { at_ns, expected, lossy } = terms;
+    async fn apply(&self, change: dp::Change, mut terms: Terms) -> Result<Made, Refusal> {
         let arrived = self.fake.now_ns();
-        let mut expected_generation = expected;
-        if let Some(at_ns) = at_ns {
-            self.wait(at_ns, expected).await.map_err(refusal)?;
-            expected_generation = None;
+        if let Some(at_ns) = terms.at_ns {
+            self.wait(at_ns, terms.expected.take()).await?;
         }
-        let attempt = Attempt { expected_generation, lossy, at_ns, ..Default::default() };
-        let (plan, applied, _) = self.take(&change, attempt, arrived).map_err(refusal)?;
-        Ok(Made { plan, applied })
+        Ok(self.enter(change, terms, arrived)?)
     }
 
     async fn apply_links(
@@ -482,27 +440,8 @@ impl Link for Instance {
     ) -> Result<Vec<Made>, Refusal> {
         let now = changes.first().map_or(0, |it| it.link.fake.now_ns());
         tokio::time::sleep(Duration::from_nanos(at_ns.unwrap_or(0).saturating_sub(now))).await;
-        let attempt = |it: &LinkChange<Self>| Attempt {
-            expected_generation: it.expected,
-            lossy: it.lossy,
-            at_ns,
-            ..Default::default()
-        };
-        // The same on copies first.
-        for it in &changes {
-            let copy = it.link.copy();
-            copy.take(&it.change, attempt(it), now).map_err(refusal)?;
-        }
-        let mut made = Vec::new();
-        for it in &changes {
-            let (plan, applied, _) = it.link.take(&it.change, attempt(it), now).map_err(refusal)?;
-            if let Some(cause) = &it.cause {
-                let entry = owner::changed(cause, &plan, &applied);
-                it.link.journal.push(|_| entry);
-            }
-            made.push(Made { plan, applied });
-        }
-        Ok(made)
+        let made = together(changes, at_ns, now);
+        made.map_err(|(_, status)| status.into())
     }
 
     async fn withdraw(&self) -> Result<(), String> {
@@ -510,9 +449,8 @@ impl Link for Instance {
         Ok(())
     }
 
-    async fn current(&self) -> Result<Made, String> {
-        let state = self.fake.state();
-        Ok(Made { plan: state.plan.clone().unwrap_or_default(), applied: state.applied() })
+    async fn current(&self) -> Result<Current, String> {
+        Ok(self.fake.state().current())
     }
 
     fn other_changes(&self) -> watch::Receiver<u64> {
@@ -520,23 +458,22 @@ impl Link for Instance {
     }
 }
 
-impl Service {
-    fn lanes(&self) -> MutexGuard<'_, BTreeMap<String, Lane>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+/// Makes changes of several links that arrived at an instant, or none.
+fn together(
+    changes: Vec<LinkChange<Instance>>,
+    at_ns: Option<u64>,
+    arrived: u64,
+) -> Result<Vec<Made>, (Instance, Status)> {
+    let enter = |on: &Instance, change, terms| {
+        let made = match at_ns {
+            None => on.make(change, terms),
+            Some(_) => on.enter(change, Terms { at_ns, ..terms }, arrived),
+        };
+        made.map_err(|status| (on.clone(), status))
+    };
+    // On copies first.
+    for LinkChange { link, change, terms } in &changes {
+        enter(&link.copy(), change.clone(), terms.clone())?;
     }
-
-    /// The link that a request is about.
-    fn lane<T>(&self, request: &Request<T>) -> Result<Lane, Status> {
-        let name = request.metadata().get(LINK_METADATA).and_then(|name| name.to_str().ok());
-        self.named(name.unwrap_or(MAIN_LINK))
-    }
-
-    fn named(&self, name: &str) -> Result<Lane, Status> {
-        match link_id(name) {
-            MAIN_LINK => Ok(self.main.clone()),
-            name => self.lanes().get(name).cloned().ok_or_else(|| {
-                Status::not_found(format!("there is no link `{name}`: the links are {MAIN_LINK}"))
-            }),
-        }
-    }
+    changes.into_iter().map(|it| enter(&it.link, it.change, it.terms)).collect()
 }

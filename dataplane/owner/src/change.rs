@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Merges a change into a plan. The result is validated where it is compiled.
 
+use crate::invalid;
 use profile::{PATCHED, Violations, format_size};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
+use tonic::Status;
 
 /// Why a change cannot be merged.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +16,18 @@ pub enum ChangeError {
     /// There is no profile that could be patched.
     #[error("no profile is set yet: set one first, such as `linkctl set profile viasat2`")]
     NoLink,
+}
+
+impl ChangeError {
+    /// As the answer to a request: INVALID_ARGUMENT with the rules that `what` breaks, or
+    /// FAILED_PRECONDITION.
+    #[must_use]
+    pub fn status(&self, what: &str) -> Status {
+        match self {
+            Self::Invalid(found) => invalid(what, found),
+            Self::NoLink => Status::failed_precondition(self.to_string()),
+        }
+    }
 }
 
 /// A plan after a change, and how it is applied.

@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proto::dataplane::v1::Plan;
+use tonic::Status;
 
+/// Longest key or fingerprint.
+const KEY_BYTES: usize = 128;
 /// Bytes of plans that are kept for repeated requests.
 const PLAN_BYTES: usize = 16 << 20;
 
@@ -18,10 +21,32 @@ pub struct Request {
     pub fingerprint: String,
 }
 
+impl Request {
+    /// Checks the length of key and fingerprint.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT.
+    pub fn check(&self) -> Result<(), Status> {
+        match self.key.len().max(self.fingerprint.len()) {
+            longest if longest > KEY_BYTES => Err(Status::invalid_argument(format!(
+                "a key or fingerprint of {longest} bytes is longer than {KEY_BYTES}: give a shorter \
+                 one"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The key belongs to a request with another content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the key belongs to another request: give each request its own key")]
 pub struct Reused;
+
+impl From<Reused> for Status {
+    fn from(reused: Reused) -> Self {
+        Self::already_exists(reused.to_string())
+    }
+}
 
 /// Answers by key; the oldest are forgotten.
 #[derive(Debug)]
@@ -87,6 +112,18 @@ impl<T> Keys<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_keys_and_fingerprints_are_refused_with_the_limit() {
+        let of = |key: usize, fingerprint: usize| {
+            Request { key: "k".repeat(key), fingerprint: "f".repeat(fingerprint) }.check()
+        };
+        assert!(of(KEY_BYTES, KEY_BYTES).is_ok());
+        for refused in [of(KEY_BYTES + 1, 1), of(1, KEY_BYTES + 1)] {
+            let message = refused.unwrap_err().message().to_owned();
+            assert!(message.contains("129 bytes is longer than 128"), "{message}");
+        }
+    }
 
     fn request(key: &str, fingerprint: &str) -> Request {
         Request { key: key.into(), fingerprint: fingerprint.into() }

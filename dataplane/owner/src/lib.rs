@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state of a link that the dataplane owns, apart from packets and workers.
 //!
-//! - [`merge`] applies a change to a plan.
+//! - [`merge`] applies a change to a plan, and [`Schedule`] has the changes that wait for their instants.
 //! - [`Scenarios`] executes an uploaded scenario on the clock of a [`Link`].
 //! - [`Journal`] keeps the last events for watchers.
 //! - [`Controllers`] has the one caller that may change something, and [`Span`] the counts since a mark.
+//! - [`Service`] serves `dataplane.v1`.
 //!
-//! Nothing here knows DPDK or the workers. The dataplane implements [`Link`]; so does the fake
-//! dataplane of linkd's tests, which therefore runs the same code.
+//! Nothing here knows DPDK or the workers. An [`Executor`] has the links and makes their changes: the
+//! dataplane by its workers, linkd-group by its boxes, and the fake dataplane of the tests of linkd.
 
 mod change;
 mod controller;
 mod journal;
 mod keys;
+mod link;
+mod plans;
 mod scenario;
+mod schedule;
+mod service;
 mod span;
 mod status;
 mod sums;
@@ -23,7 +28,11 @@ pub use change::{ChangeError, Merged, merge, subject};
 pub use controller::{Controllers, Held};
 pub use journal::{Journal, Next};
 pub use keys::{Keys, Request, Reused};
-pub use scenario::{Link, LinkChange, Made, Refusal, Scenarios, Terms};
+pub use link::{Current, Link, LinkChange, Made, Refusal, Source, Terms};
+pub use plans::Plans;
+pub use scenario::Scenarios;
+pub use schedule::{AHEAD_NS, Place, Schedule, ScheduleError, check_instant, over};
+pub use service::{Executor, MOST_LINKS, Owned, Service};
 pub use span::Span;
 pub use status::{clip, invalid, of_link};
 pub use sums::{add_access, add_pipe};
@@ -31,6 +40,7 @@ pub use watch::watch;
 
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
+use tonic::Status;
 
 /// An event with the id of its cause, as `dataplane.v1.WatchResponse` has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,6 +72,34 @@ pub fn changed(cause: &dp::Cause, plan: &dp::Plan, applied: &pb::Applied) -> Ent
         ..Default::default()
     };
     Entry { event, id: cause.id.clone() }
+}
+
+/// Another caller has changed the link meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{}: somebody else changed the link; look at it (`linkctl show`), then decide",
+    stale_message(*expected, *current)
+)]
+pub struct Stale {
+    pub expected: u64,
+    pub current: u64,
+}
+
+impl From<Stale> for Status {
+    fn from(stale: Stale) -> Self {
+        Self::aborted(stale.to_string())
+    }
+}
+
+/// Checks that a generation is the expected one, if one is expected.
+///
+/// # Errors
+/// [`Stale`].
+pub fn check_generation(current: u64, expected: Option<u64>) -> Result<(), Stale> {
+    match expected {
+        Some(expected) if expected != current => Err(Stale { expected, current }),
+        _ => Ok(()),
+    }
 }
 
 /// A change that was made for another generation.

@@ -14,13 +14,12 @@
 mod run;
 mod uploads;
 
-use crate::{Entry, Journal, Keys, Request, Reused, stale_message};
+use crate::{Entry, Journal, Keys, Link, Request, stale_message};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use run::{Named, Options, Progress, Run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tonic::Status;
 use uploads::Uploads;
@@ -31,78 +30,6 @@ const KEYS: usize = 64;
 const COMMANDS: usize = 16;
 /// Limit of `RunScenarioRequest.source`.
 const SOURCE_BYTES: usize = 4 << 20;
-
-/// The link that a scenario changes, and the clock of its timeline.
-pub trait Link: Clone + Send + Sync + 'static {
-    /// Nanoseconds since the dataplane started.
-    fn now_ns(&self) -> u64;
-
-    /// The same instant in UTC.
-    fn utc(&self, time_ns: u64) -> SystemTime;
-
-    /// Merges a change into the plan that will be current at its instant, and applies it. Changes
-    /// keep the order in which the futures are polled first. Resolves when the change was applied
-    /// or withdrawn.
-    fn apply(
-        &self,
-        change: dp::Change,
-        terms: Terms,
-    ) -> impl Future<Output = Result<Made, Refusal>> + Send;
-
-    /// Applies changes of several links at one instant, or none. Resolves when they were applied, with
-    /// the results in their order. They cannot be withdrawn.
-    fn apply_links(
-        changes: Vec<LinkChange<Self>>,
-        at_ns: Option<u64>,
-    ) -> impl Future<Output = Result<Vec<Made>, Refusal>> + Send;
-
-    fn withdraw(&self) -> impl Future<Output = Result<(), String>> + Send;
-
-    fn current(&self) -> impl Future<Output = Result<Made, String>> + Send;
-
-    /// The generation of the last change that no scenario made, and each change of it.
-    fn other_changes(&self) -> watch::Receiver<u64>;
-}
-
-/// How a step is applied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
-    /// On the dataplane's clock; none: immediately.
-    pub at_ns: Option<u64>,
-    /// The generation that must be current at that instant.
-    pub expected: Option<u64>,
-    /// As in `dataplane.v1.ApplyRequest`.
-    pub lossy: bool,
-}
-
-/// A change of one link among others.
-#[derive(Clone, Debug)]
-pub struct LinkChange<L> {
-    pub link: L,
-    pub change: dp::Change,
-    /// The generation that must be current.
-    pub expected: Option<u64>,
-    /// As in `dataplane.v1.ApplyRequest`.
-    pub lossy: bool,
-    /// For the event of a link other than the scenario's own.
-    pub cause: Option<dp::Cause>,
-}
-
-/// A plan that was applied.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Made {
-    pub plan: dp::Plan,
-    pub applied: pb::Applied,
-}
-
-/// Why a step was not applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// It was withdrawn, or another generation is current. It can be applied again.
-    Stale(String),
-    /// The link cannot be changed like that.
-    Refused(String),
-}
 
 type Answer = oneshot::Sender<pb::ScenarioState>;
 
@@ -183,7 +110,13 @@ impl<L: Link> Scenarios<L> {
         dp::GetScenarioResponse { status: Some(status), source, started, fingerprint }
     }
 
-    /// Starts a scenario.
+    /// Whether a scenario runs that changes another link.
+    pub async fn changes_link(&self, name: &str) -> bool {
+        let current = self.0.current.lock().await;
+        self.0.state.borrow().runs() && current.links.contains(name)
+    }
+
+    /// Starts a scenario, which also changes other links, given by name.
     ///
     /// # Errors
     /// FAILED_PRECONDITION while another one runs, ABORTED for another generation,
@@ -192,30 +125,13 @@ impl<L: Link> Scenarios<L> {
     pub async fn run(
         &self,
         request: dp::RunScenarioRequest,
-    ) -> Result<dp::RunScenarioResponse, Status> {
-        self.run_on(request, BTreeMap::new()).await
-    }
-
-    /// Whether a scenario runs that changes another link.
-    pub async fn changes_link(&self, name: &str) -> bool {
-        let current = self.0.current.lock().await;
-        self.0.state.borrow().runs() && current.links.contains(name)
-    }
-
-    /// As [`Self::run`], for a scenario that changes other links, given by name.
-    ///
-    /// # Errors
-    /// As [`Self::run`].
-    pub async fn run_on(
-        &self,
-        request: dp::RunScenarioRequest,
         links: BTreeMap<String, L>,
     ) -> Result<dp::RunScenarioResponse, Status> {
         let Shared { link, journal, state, uploads, .. } = &*self.0;
         let dp::RunScenarioRequest { key, fingerprint, source, .. } = request;
         let named = Request { key, fingerprint };
         let mut current = self.0.current.lock().await;
-        if let Some(started) = current.started.find(&named).map_err(reused)? {
+        if let Some(started) = current.started.find(&named)? {
             let state = Some(started.clone());
             return Ok(dp::RunScenarioResponse { state, repeated: true });
         }
@@ -370,10 +286,6 @@ fn check_links(steps: &[dp::Step], links: &BTreeSet<String>) -> Result<(), Statu
 
 fn none_runs() -> Status {
     Status::failed_precondition("no scenario runs: see `linkctl scenario status`")
-}
-
-fn reused(reused: Reused) -> Status {
-    Status::already_exists(reused.to_string())
 }
 
 fn check_idle(state: &pb::ScenarioState) -> Result<(), Status> {

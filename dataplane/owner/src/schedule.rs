@@ -1,60 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pending changes.
 //!
-//! The workers already have them and make them by their clock, so that no other thread can make one
-//! late; this list has their results. Ascending by instant and by generation. Instants are on the
-//! dataplane's clock. Runs on the control thread.
+//! What executes them already has them and makes them by its clock, so that no other thread can make
+//! one late; this list has their results. Ascending by instant and by generation. Instants are on the
+//! dataplane's clock, in nanoseconds.
 
+use crate::Current;
+use proto::dataplane::v1 as dp;
 use std::collections::VecDeque;
-
-use emu::units::{Instant, Nanos};
-use thiserror::Error;
 use tokio::sync::watch;
-
-use crate::current::Current;
+use tonic::Status;
 
 /// How far ahead a change may be asked for.
-pub const AHEAD: Nanos = Nanos::from_millis(10_000);
-/// How long ago its instant may have passed.
-const PASSED: Nanos = Nanos::from_millis(1_000);
-/// Changes that may wait; fewer than the workers have room for.
+pub const AHEAD_NS: u64 = 10_000_000_000;
+/// How long ago its instant may have passed when it is asked for.
+const PASSED_NS: u64 = 1_000_000_000;
+/// Changes that may wait; fewer than a worker has room for.
 const WAITING: usize = 32;
 
 /// Why a change does not wait for its instant.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ScheduleError {
-    /// The link at that time is not predictable.
+    /// The link at that time is not predictable. By so many nanoseconds.
     #[error(
         "at_ns is {} ahead, more than {}: ask for it later",
         millis(.0),
-        millis(&AHEAD)
+        millis(&AHEAD_NS)
     )]
-    Ahead(Nanos),
-    /// The caller must learn that its instant has passed.
+    Ahead(u64),
+    /// The caller must learn that its instant has passed. By so many nanoseconds.
     #[error(
         "at_ns has passed by {}, more than {}: ask for a later instant, or for none to have the \
          change at once",
         millis(.0),
-        millis(&PASSED)
+        millis(&PASSED_NS)
     )]
-    Passed(Nanos),
+    Passed(u64),
     /// Someone asks without end.
     #[error("{WAITING} changes wait for their instants: ask again when some have been made")]
     Full,
 }
 
-fn millis(time: &Nanos) -> String {
-    format!("{} ms", time.0 / 1_000_000)
+fn millis(ns: &u64) -> String {
+    format!("{} ms", ns / 1_000_000)
 }
 
-/// A change that the workers have.
+impl From<ScheduleError> for Status {
+    fn from(error: ScheduleError) -> Self {
+        match error {
+            ScheduleError::Full => Self::resource_exhausted(error.to_string()),
+            _ => Self::out_of_range(error.to_string()),
+        }
+    }
+}
+
+/// A change that waits for its instant.
 #[derive(Debug)]
 struct Waiting {
     id: u64,
-    at: Instant,
+    at_ns: u64,
     next: Current,
     /// Dropped when the change was made or withdrawn.
     over: watch::Sender<()>,
+}
+
+/// Checks that a change that was asked for at `arrived_ns` may wait for an instant.
+///
+/// # Errors
+/// [`ScheduleError::Ahead`], [`ScheduleError::Passed`].
+pub fn check_instant(arrived_ns: u64, at_ns: u64) -> Result<(), ScheduleError> {
+    let ahead_ns = at_ns.saturating_sub(arrived_ns);
+    if ahead_ns > AHEAD_NS {
+        return Err(ScheduleError::Ahead(ahead_ns));
+    }
+    match arrived_ns.saturating_sub(at_ns) {
+        passed_ns if passed_ns > PASSED_NS => Err(ScheduleError::Passed(passed_ns)),
+        _ => Ok(()),
+    }
 }
 
 /// A change's place, to find it again and to wait for its end.
@@ -87,46 +109,61 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Whether one may wait for an instant.
+    /// Checks that one more change can wait with those up to an instant.
     ///
     /// # Errors
-    /// If the instant is out of bounds, or too many wait.
-    pub fn check(&self, now: Instant, at: Instant) -> Result<(), ScheduleError> {
-        let (ahead, passed) = (at.since(now), now.since(at));
-        if ahead > AHEAD {
-            return Err(ScheduleError::Ahead(ahead));
-        }
-        if passed > PASSED {
-            return Err(ScheduleError::Passed(passed));
-        }
-        // Later ones will be withdrawn.
-        match self.up_to(at).count() < WAITING {
+    /// [`ScheduleError::Full`].
+    pub fn check_room(&self, at_ns: u64) -> Result<(), ScheduleError> {
+        match self.up_to(at_ns).count() < WAITING {
             true => Ok(()),
             false => Err(ScheduleError::Full),
         }
     }
 
-    fn up_to(&self, at: Instant) -> impl Iterator<Item = &Waiting> {
-        self.waiting.iter().take_while(move |change| change.at <= at)
+    fn up_to(&self, at_ns: u64) -> impl Iterator<Item = &Waiting> {
+        self.waiting.iter().take_while(move |change| change.at_ns <= at_ns)
     }
 
     /// The plan at an instant, if a pending change is due until then.
     #[must_use]
-    pub fn tip(&self, at: Instant) -> Option<&Current> {
-        self.up_to(at).last().map(|change| &change.next)
+    pub fn tip(&self, at_ns: u64) -> Option<&Current> {
+        self.up_to(at_ns).last().map(|change| &change.next)
+    }
+
+    /// The plans after each pending change, in their order.
+    pub fn plans(&self) -> impl Iterator<Item = &dp::Plan> {
+        self.waiting.iter().map(|change| &change.next.plan)
     }
 
     /// The end of the last change that is due until an instant.
     #[must_use]
-    pub fn due(&self, at: Instant) -> Option<watch::Receiver<()>> {
-        self.up_to(at).last().map(|change| change.over.subscribe())
+    pub fn due(&self, at_ns: u64) -> Option<watch::Receiver<()>> {
+        self.up_to(at_ns).last().map(|change| change.over.subscribe())
+    }
+
+    /// The instant of the last change.
+    #[must_use]
+    pub fn last_ns(&self) -> Option<u64> {
+        self.waiting.back().map(|change| change.at_ns)
+    }
+
+    /// Number of pending changes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether no change is pending.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// The generations after an instant, the first and the last.
     #[must_use]
-    pub fn after(&self, at: Option<Instant>) -> Option<(u64, u64)> {
+    pub fn after(&self, at_ns: Option<u64>) -> Option<(u64, u64)> {
         let generation = |change: &Waiting| change.next.applied.generation;
-        let first = self.waiting.iter().find(|change| at.is_none_or(|at| change.at > at))?;
+        let first = self.waiting.iter().find(|it| at_ns.is_none_or(|at_ns| it.at_ns > at_ns))?;
         Some((generation(first), self.waiting.back().map(generation)?))
     }
 
@@ -137,12 +174,12 @@ impl Schedule {
         applied.find(|it| it.generation == generation).map(|it| it.lossy)
     }
 
-    /// Takes a place for a change that the workers have, after all others.
-    pub fn enter(&mut self, at: Instant, next: Current) -> Place {
+    /// Takes a place for a change that is pending, after all others.
+    pub fn enter(&mut self, at_ns: u64, next: Current) -> Place {
         let before = self.waiting.back().map(|change| change.over.subscribe());
         self.entered += 1;
         let id = self.entered;
-        self.waiting.push_back(Waiting { id, at, next, over: watch::Sender::new(()) });
+        self.waiting.push_back(Waiting { id, at_ns, next, over: watch::Sender::new(()) });
         Place { id, before }
     }
 
@@ -161,24 +198,23 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::linkemu::v1 as model;
+    use proto::linkemu::v1 as pb;
 
-    const NOW: Instant = Instant(60_000_000_000);
+    const NOW: u64 = 60_000_000_000;
 
     fn next(generation: u64) -> Current {
-        let applied = model::Applied { generation, ..Default::default() };
-        Current { plan: Default::default(), applied, remarks: Vec::new() }
+        let applied = pb::Applied { generation, ..Default::default() };
+        Current { applied, ..Default::default() }
     }
 
     #[test]
     fn an_instant_out_of_bounds_is_refused_with_the_bound() {
-        let schedule = Schedule::default();
-        let check = |at| schedule.check(NOW, at);
-        assert_eq!(check(NOW + AHEAD), Ok(()));
-        assert_eq!(check(Instant(NOW.0 - PASSED.0)), Ok(()));
-        let ahead = check(Instant(u64::MAX)).unwrap_err();
+        let check = |at| check_instant(NOW, at);
+        assert_eq!(check(NOW + AHEAD_NS), Ok(()));
+        assert_eq!(check(NOW - PASSED_NS), Ok(()));
+        let ahead = check(u64::MAX).unwrap_err();
         assert!(ahead.to_string().contains("more than 10000 ms"), "{ahead}");
-        let passed = check(Instant::ZERO).unwrap_err();
+        let passed = check(0).unwrap_err();
         assert!(passed.to_string().contains("passed by 60000 ms, more than 1000 ms"), "{passed}");
     }
 
@@ -186,17 +222,17 @@ mod tests {
     fn a_bounded_number_waits() {
         let mut schedule = Schedule::default();
         let places: Vec<_> = (1..=WAITING as u64).map(|n| schedule.enter(NOW, next(n))).collect();
-        assert_eq!(schedule.check(NOW, NOW), Err(ScheduleError::Full));
+        assert_eq!(schedule.check_room(NOW), Err(ScheduleError::Full));
         // An earlier change withdraws them.
-        assert_eq!(schedule.check(NOW, Instant(NOW.0 - 1)), Ok(()));
+        assert_eq!(schedule.check_room(NOW - 1), Ok(()));
         assert!(schedule.leave(&places[0]).is_some());
-        assert_eq!(schedule.check(NOW, NOW), Ok(()));
+        assert_eq!(schedule.check_room(NOW), Ok(()));
     }
 
     #[test]
     fn what_was_taken_back_is_not_found_and_its_end_is_told() {
         let mut schedule = Schedule::default();
-        let at = |ms| NOW + Nanos::from_millis(ms);
+        let at = |ms| NOW + ms * 1_000_000;
         let places: Vec<_> = (1..=3).map(|n| schedule.enter(at(n), next(n))).collect();
         let generation = |at| schedule.tip(at).map(|next| next.applied.generation);
         assert_eq!((generation(NOW), generation(at(2))), (None, Some(2)));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The stream of `dataplane.v1.Dataplane.Watch`.
 
-use crate::scenario::{Link, Scenarios};
-use crate::{Entry, Journal, Next};
+use crate::{Entry, Journal, Link, Next, Scenarios};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::watch_response::What;
 use tokio::sync::mpsc;

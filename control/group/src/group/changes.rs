@@ -11,16 +11,18 @@
 mod follow;
 mod remarks;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use follow::whole;
-use owner::{Keys, Merged, Request as Keyed, merge, stale_message, subject};
+use owner::{
+    Current, Made, Merged, Plans, Source, Terms, check_generation, check_instant, merge, over,
+    subject,
+};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
-use tokio::sync::{MutexGuard, watch};
+use tokio::sync::MutexGuard;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tonic::{Code, Status};
@@ -32,57 +34,9 @@ use crate::steering;
 
 /// From the request to the instant, besides the round trip: a box compiles the plan meanwhile.
 const LEAD_NS: u64 = 100_000_000;
-/// How far ahead a change may be asked for.
-const AHEAD_NS: u64 = 10_000_000_000;
-/// How long ago its instant may have passed.
-const PASSED_NS: u64 = 1_000_000_000;
-/// Changes that may wait, as in the dataplane.
-const WAITING: usize = 32;
-/// Longest key or fingerprint.
-const KEY_BYTES: usize = 128;
-/// Changes with a key that are known.
-const KEYS: usize = 1024;
 /// Attempts to send a change that overtook the one before it, and the time between them.
 const TRIES: u32 = 20;
 const TRY_AGAIN: Duration = Duration::from_millis(2);
-
-/// The current plan.
-#[derive(Clone, Debug, Default)]
-pub struct Current {
-    pub plan: dp::Plan,
-    pub applied: pb::Applied,
-    pub remarks: Vec<String>,
-}
-
-/// The origin of a change. A change by a controller is an event; a scenario reports its steps itself.
-#[derive(Clone, Debug)]
-pub enum Source {
-    Controller(dp::Cause),
-    Scenario,
-}
-
-/// How a change is applied.
-#[derive(Clone, Debug)]
-pub struct Terms {
-    pub source: Source,
-    /// The generation that must be current at its instant.
-    pub expected: Option<u64>,
-    /// As in `dataplane.v1.ApplyRequest`.
-    pub lossy: bool,
-    pub request: Keyed,
-}
-
-/// A change that was made, now or before under the same key.
-#[derive(Clone, Debug, Default)]
-pub struct Made {
-    pub applied: pb::Applied,
-    pub remarks: Vec<String>,
-    pub repeated: bool,
-    /// None if it is no longer known.
-    pub plan: Option<Arc<dp::Plan>>,
-    /// Sequence of its event.
-    pub sequence: u64,
-}
 
 /// The generation that a box has, or will have after all pending changes, if it is then at the group's
 /// plan.
@@ -92,21 +46,9 @@ pub struct Tip {
     pub generation: u64,
 }
 
-/// A change that the boxes have and that is not due.
-struct Pending {
-    id: u64,
-    at_ns: u64,
-    next: Current,
-    /// Dropped when it was made or withdrawn.
-    over: watch::Sender<()>,
-}
-
-/// The current plan, the changes that led to it, and the pending ones, in their order.
+/// The plans of the group, and what its boxes have of them.
 pub struct History {
-    pub current: Current,
-    keys: Keys<Made>,
-    pending: VecDeque<Pending>,
-    entered: u64,
+    pub plans: Plans,
     /// By place; none: the box is behind.
     pub tips: Vec<Option<Tip>>,
 }
@@ -137,49 +79,18 @@ enum Outcome {
     Refused(Status, Vec<Answer>),
 }
 
-impl History {
-    /// Without a plan, for this number of boxes.
-    #[must_use]
-    pub fn new(boxes: usize) -> Self {
-        Self {
-            current: Current::default(),
-            keys: Keys::new(KEYS),
-            pending: VecDeque::new(),
-            entered: 0,
-            tips: vec![None; boxes],
-        }
-    }
-
-    /// The plan after all pending changes.
-    fn tip(&self) -> &Current {
-        self.pending.back().map_or(&self.current, |it| &it.next)
-    }
-}
-
 impl Group {
     /// Makes a change of the plan: at once, which withdraws pending ones, or at an instant. Once begun
     /// it runs to completion, even if the caller disconnects.
     ///
     /// # Errors
     /// If nothing was changed.
-    pub async fn apply(
-        &self,
-        change: dp::Change,
-        at_ns: Option<u64>,
-        terms: Terms,
-    ) -> Result<Made, Status> {
-        let longest = terms.request.key.len().max(terms.request.fingerprint.len());
-        if longest > KEY_BYTES {
-            return Err(Status::invalid_argument(format!(
-                "a key or fingerprint of {longest} bytes is longer than {KEY_BYTES}: give a shorter \
-                 one"
-            )));
-        }
+    pub async fn apply(&self, change: dp::Change, terms: Terms) -> Result<Made, Status> {
         self.applied()?;
         let group = self.clone();
         // Spawned in the order of the calls: the runtime has one thread.
         let work = tokio::spawn(async move {
-            match at_ns {
+            match terms.at_ns {
                 None => group.change_now(&change, terms).await,
                 Some(at_ns) => group.change_at(at_ns, &change, terms).await,
             }
@@ -191,7 +102,7 @@ impl Group {
 
     async fn change_now(&self, change: &dp::Change, terms: Terms) -> Result<Made, Status> {
         let mut history = self.quiet().await;
-        if let Some(made) = find(&history, &terms.request)? {
+        if let Some(made) = history.plans.find(&terms.request)? {
             return Ok(made);
         }
         let (next, orders, at_ns) = self.prepare(&mut history, change, &terms, None)?;
@@ -205,33 +116,22 @@ impl Group {
         change: &dp::Change,
         terms: Terms,
     ) -> Result<Made, Status> {
-        let (orders, at_ns, id, mut before) = {
+        let arrived_ns = self.0.clock.now_ns();
+        let (orders, at_ns, mut place) = {
             let mut history = self.0.history.lock().await;
-            if let Some(made) = find(&history, &terms.request)? {
+            if let Some(made) = history.plans.find(&terms.request)? {
                 return Ok(made);
             }
-            check_instant(self.0.clock.now_ns(), at_ns)?;
-            if history.pending.len() >= WAITING {
-                return Err(Status::resource_exhausted(format!(
-                    "{WAITING} changes wait for their instants: ask again when some have been made"
-                )));
-            }
+            check_instant(arrived_ns, at_ns)?;
+            // None is withdrawn: it comes after them.
+            history.plans.schedule.check_room(u64::MAX)?;
             let (next, orders, at_ns) = self.prepare(&mut history, change, &terms, Some(at_ns))?;
-            history.entered += 1;
-            let id = history.entered;
-            let before = history.pending.back().map(|it| it.over.subscribe());
-            let over = watch::Sender::new(());
-            history.pending.push_back(Pending { id, at_ns, next, over });
-            (orders, at_ns, id, before)
+            (orders, at_ns, history.plans.schedule.enter(at_ns, next))
         };
         let outcome = self.drive(orders, at_ns).await;
-        if let Some(before) = &mut before {
-            over(before).await;
-        }
+        place.follows().await;
         let mut history = self.0.history.lock().await;
-        let place = history.pending.iter().position(|it| it.id == id);
-        let pending = place.and_then(|place| history.pending.remove(place));
-        let next = pending.map(|it| it.next).ok_or_else(withdrawn)?;
+        let next = history.plans.schedule.leave(&place).ok_or_else(withdrawn)?;
         self.enter(&mut history, outcome, next, terms).await
     }
 
@@ -239,8 +139,7 @@ impl Group {
     async fn quiet(&self) -> MutexGuard<'_, History> {
         loop {
             let history = self.0.history.lock().await;
-            let Some(last) = history.pending.back() else { return history };
-            let mut last = last.over.subscribe();
+            let Some(mut last) = history.plans.schedule.due(u64::MAX) else { return history };
             drop(history);
             self.withdraw().await;
             over(&mut last).await;
@@ -275,17 +174,12 @@ impl Group {
         terms: &Terms,
         at_ns: Option<u64>,
     ) -> Result<(Current, Vec<Order>, u64), Status> {
-        let before = history.tip().clone();
+        let before = history.plans.tip(u64::MAX).clone();
         let generation = before.applied.generation;
         check_generation(generation, terms.expected)?;
         let what = subject(change);
         let Merged { plan, restart, .. } =
-            merge(change, before.plan).map_err(|error| match error {
-                owner::ChangeError::Invalid(found) => owner::invalid(what, &found),
-                no_link @ owner::ChangeError::NoLink => {
-                    Status::failed_precondition(no_link.to_string())
-                }
-            })?;
+            merge(change, before.plan).map_err(|error| error.status(what))?;
         if let Some(clients) = &plan.clients {
             steering::check(clients).map_err(|found| owner::invalid(what, &found))?;
         }
@@ -302,9 +196,9 @@ impl Group {
         let lead_ns = up.iter().map(|place| self.0.members[*place].round_trip_ns()).max();
         let earliest_ns = self.0.clock.now_ns() + LEAD_NS + lead_ns.unwrap_or(0);
         // Changes keep their order.
-        let last_ns = history.pending.back().map_or(0, |it| it.at_ns);
+        let last_ns = history.plans.schedule.last_ns().unwrap_or(0);
         let at_ns = at_ns.unwrap_or(0).max(earliest_ns).max(last_ns);
-        let follows = !history.pending.is_empty();
+        let follows = !history.plans.schedule.is_empty();
         let mut orders = Vec::new();
         for place in 0..self.0.members.len() {
             if !up.contains(&place) {
@@ -440,7 +334,7 @@ impl Group {
                     // One that also needs the offload is brought there by its task.
                     if is_behind && next.plan.offload.is_none() {
                         // Changes that follow are sent already.
-                        let pending = u64::try_from(history.pending.len()).unwrap_or(0);
+                        let pending = u64::try_from(history.plans.schedule.len()).unwrap_or(0);
                         let (instance, generation) = (member.instance(), applied.generation);
                         history.tips[place] =
                             Some(Tip { instance, generation: generation + pending });
@@ -475,22 +369,12 @@ impl Group {
         next.applied.effective_utc = Some(self.0.clock.utc(effective_ns).into());
         next.remarks = remarks;
         let is_named = names(&next.plan);
-        let ahead: Vec<_> = history.pending.iter().flat_map(|it| names(&it.next.plan)).collect();
+        let ahead: Vec<_> = history.plans.schedule.plans().flat_map(names).collect();
         let named: std::collections::BTreeSet<_> = is_named.iter().chain(&ahead).collect();
         self.owners().retain(|client| named.contains(&client.to_owned()));
         self.changed_span(&next).await;
-        let mut sequence = 0;
-        if let Source::Controller(cause) = &terms.source {
-            let entry = owner::changed(cause, &next.plan, &next.applied);
-            sequence = self.0.journal.push(|_| entry);
-            self.0.others.send_replace(next.applied.generation);
-        }
-        history.current = next.clone();
         self.show(next.clone());
-        let Current { plan, applied, remarks } = next;
-        let made = Made { applied, remarks, repeated: false, plan: Some(Arc::new(plan)), sequence };
-        history.keys.keep_with_plan(terms.request, made.clone(), |made| &mut made.plan);
-        Ok(made)
+        Ok(history.plans.enter(next, terms))
     }
 
     /// After a change that no box has made.
@@ -504,52 +388,17 @@ impl Group {
                 _ => *tip = None,
             }
         }
-        let plans = history.pending.iter().map(|it| &it.next).chain([&history.current]);
-        let named: std::collections::BTreeSet<_> = plans.flat_map(|it| names(&it.plan)).collect();
+        let plans = history.plans.schedule.plans().chain([&history.plans.current.plan]);
+        let named: std::collections::BTreeSet<_> = plans.flat_map(names).collect();
         self.owners().retain(|client| named.contains(client));
     }
 }
 
 fn cause(source: &Source) -> dp::Cause {
-    match source {
-        Source::Controller(cause) => cause.clone(),
-        Source::Scenario => dp::Cause { what: "a step of a scenario".into(), ..Default::default() },
-    }
-}
-
-fn find(history: &History, request: &Keyed) -> Result<Option<Made>, Status> {
-    let known = history.keys.find(request);
-    let known = known.map_err(|reused| Status::already_exists(reused.to_string()))?;
-    Ok(known.map(|made| Made { repeated: true, ..made.clone() }))
-}
-
-fn check_generation(current: u64, expected: Option<u64>) -> Result<(), Status> {
-    match expected {
-        Some(expected) if expected != current => Err(Status::aborted(format!(
-            "{}: somebody else changed the link; look at it (`linkctl show`), then decide",
-            stale_message(expected, current)
-        ))),
-        _ => Ok(()),
-    }
-}
-
-fn check_instant(now_ns: u64, at_ns: u64) -> Result<(), Status> {
-    let (ahead_ns, passed_ns) = (at_ns.saturating_sub(now_ns), now_ns.saturating_sub(at_ns));
-    if ahead_ns > AHEAD_NS {
-        return Err(Status::out_of_range(format!(
-            "at_ns is {} ms ahead, more than {}: ask for it later",
-            ahead_ns / 1_000_000,
-            AHEAD_NS / 1_000_000
-        )));
-    }
-    if passed_ns > PASSED_NS {
-        return Err(Status::out_of_range(format!(
-            "at_ns has passed by {} ms, more than {}: ask for a later instant, or for none",
-            passed_ns / 1_000_000,
-            PASSED_NS / 1_000_000
-        )));
-    }
-    Ok(())
+    source
+        .cause()
+        .cloned()
+        .unwrap_or_else(|| dp::Cause { what: "a step of a scenario".into(), ..Default::default() })
 }
 
 /// Whether a box has decided against a change: not if it went away, stalls, or took it back.
@@ -573,10 +422,4 @@ fn withdrawn() -> Status {
 fn of_box(name: &str, status: &Status) -> Status {
     let message = format!("box {name}: {}", status.message());
     Status::with_details(status.code(), message, status.details().to_vec().into())
-}
-
-/// Waits until a change was made or withdrawn.
-async fn over(change: &mut watch::Receiver<()>) {
-    // The end is signalled by dropping the sender.
-    while change.changed().await.is_ok() {}
 }

@@ -124,7 +124,7 @@ impl Group {
         }
         // The plan does not change meanwhile.
         let history = self.0.history.lock().await;
-        let named: BTreeSet<_> = names(&history.current.plan).into_iter().collect();
+        let named: BTreeSet<_> = names(&history.plans.current.plan).into_iter().collect();
         let mut moved = Vec::new();
         {
             let (owners, state) = (self.owners(), self.0.moves.state());

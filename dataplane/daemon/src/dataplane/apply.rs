@@ -7,7 +7,6 @@
 
 pub mod together;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -15,67 +14,17 @@ use compile::compile;
 use emu::envelope;
 use emu::plan::Plan;
 use emu::units::{Instant, Nanos};
-use owner::{Merged, Request, merge, subject};
+use owner::{
+    AHEAD_NS, ChangeError, Current, Made, Merged, Terms, check_generation, check_instant, merge,
+    over, subject,
+};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use tokio::sync::MutexGuard;
 use worker::command::{Change, Changed, Waiting};
 
-use super::{BUSY, Dataplane, DataplaneError, History, KEY_BYTES, LEAD, gather, utc, utc_zero};
-use crate::current::Current;
+use super::{BUSY, Dataplane, DataplaneError, History, LEAD, gather, utc, utc_zero};
 use crate::names;
-use crate::schedule::AHEAD;
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Source {
-    /// The controller. The change is an event.
-    Controller(pb::Cause),
-    /// The scenario, which reports its steps itself.
-    Scenario,
-    /// The scenario of another link. The change is an event.
-    OtherScenario(pb::Cause),
-}
-
-/// How a change is applied.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Terms {
-    pub source: Source,
-    /// The generation that must be current.
-    pub expected: Option<u64>,
-    /// Accept a plan outside of the envelope.
-    pub lossy: bool,
-    pub request: Request,
-}
-
-impl Default for Terms {
-    fn default() -> Self {
-        let (source, request) = (Source::Controller(pb::Cause::default()), Request::default());
-        Self { source, expected: None, lossy: false, request }
-    }
-}
-
-impl Terms {
-    fn check(&self) -> Result<(), DataplaneError> {
-        match self.request.key.len().max(self.request.fingerprint.len()) {
-            longest if longest > KEY_BYTES => Err(DataplaneError::Key(longest)),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// A change that was made, now or before under the same key.
-#[derive(Clone, Debug, Default)]
-pub struct Made {
-    pub applied: model::Applied,
-    /// As of [`Current`].
-    pub remarks: Vec<String>,
-    /// It was made before.
-    pub repeated: bool,
-    /// The plan after it; none if it is not known any longer.
-    pub plan: Option<Arc<pb::Plan>>,
-    /// Sequence of its event.
-    pub sequence: u64,
-}
 
 /// A plan that was merged, compiled and checked.
 struct Ready {
@@ -86,22 +35,15 @@ struct Ready {
     utc_zero: u64,
 }
 
-impl History {
-    /// The plan that will be current at an instant, with its generation.
-    fn tip(&self, at: Instant) -> &Current {
-        self.schedule.tip(at).unwrap_or(&self.current)
-    }
-}
-
 impl Dataplane {
     /// The history without changes in progress: none is pending with an instant in the past.
     pub(super) async fn history(&self) -> MutexGuard<'_, History> {
-        let now = Instant(self.0.machine.clock.now());
+        let now_ns = self.0.machine.clock.now();
         loop {
             let history = self.0.history.lock().await;
-            let Some(mut due) = history.schedule.due(now) else { return history };
+            let Some(mut due) = history.plans.schedule.due(now_ns) else { return history };
             drop(history);
-            crate::schedule::over(&mut due).await;
+            over(&mut due).await;
         }
     }
 
@@ -110,36 +52,24 @@ impl Dataplane {
     /// # Errors
     /// If a worker has stalled: it may have to apply a change.
     pub async fn current(&self) -> Result<Current, DataplaneError> {
-        self.done(|this| async move { Ok(this.history().await.current.clone()) }).await
+        self.done(|this| async move { Ok(this.history().await.plans.current.clone()) }).await
     }
 
-    /// Merges a change into the current plan and applies it to all workers at one instant. Once
-    /// begun it runs to completion, even if the caller disconnects.
+    /// Merges a change into the plan that is current at its instant, and applies it to all workers at
+    /// one instant. Once begun it runs to completion, even if the caller disconnects. Resolves when
+    /// the change was made, or withdrawn.
     ///
     /// # Errors
     /// If nothing was changed: the change or the plan after it is not valid, or does not fit and
-    /// may not be lossy, or another generation is current, or its key is too long or belongs to
-    /// another request. If a worker stalls meanwhile, the change may be made later, or not.
+    /// may not be lossy, or another generation is current, or its key belongs to another request, or
+    /// its instant is out of bounds. If a worker stalls meanwhile, the change may be made later, or
+    /// not.
     pub async fn apply(&self, change: pb::Change, terms: Terms) -> Result<Made, DataplaneError> {
-        terms.check()?;
-        self.done(|this| this.change(change, None, terms)).await
-    }
-
-    /// The same at an instant. Resolves when the change was made, or withdrawn.
-    ///
-    /// # Errors
-    /// As [`Self::apply`], or if the instant is out of bounds.
-    pub async fn apply_at(
-        &self,
-        at: Instant,
-        change: pb::Change,
-        terms: Terms,
-    ) -> Result<Made, DataplaneError> {
-        terms.check()?;
         self.health()?;
-        let ahead = at.since(Instant(self.0.machine.clock.now()));
-        let patience = self.0.machine.patience + Duration::from_nanos(ahead.0.min(AHEAD.0));
-        self.done_within(patience, |this| this.change(change, Some(at), terms)).await
+        let at_ns = terms.at_ns.unwrap_or_default();
+        let ahead_ns = at_ns.saturating_sub(self.0.machine.clock.now()).min(AHEAD_NS);
+        let patience = self.0.machine.patience + Duration::from_nanos(ahead_ns);
+        self.done_within(patience, |this| this.change(change, terms)).await
     }
 
     /// Withdraws all changes that wait for their instants.
@@ -161,8 +91,8 @@ impl Dataplane {
     ) -> Result<(), DataplaneError> {
         self.done(|this| async move {
             let mut history = this.history().await;
-            let Current { plan, applied, .. } = &history.current;
-            check(applied.generation, Some(expected))?;
+            let Current { plan, applied, .. } = &history.plans.current;
+            check_generation(applied.generation, Some(expected))?;
             let (generation, lossy) = (applied.generation, applied.lossy);
             let plan = pb::Plan { offload, ..plan.clone() };
             let merged = Merged { plan, restart: false, arm: [false; 2] };
@@ -170,12 +100,12 @@ impl Dataplane {
             let ready = this.settle(ready).await?;
             this.withdraw_after(&mut history, None).await?;
             // A change that a worker has made meanwhile has the older offload.
-            if history.schedule.after(None).is_some() {
+            if !history.plans.schedule.is_empty() {
                 return Err(DataplaneError::Withdrawn);
             }
             let Ready { next, compiled, .. } = ready;
             this.hand_over(&compiled, generation, false).await?;
-            history.current.plan = next.plan;
+            history.plans.current.plan = next.plan;
             Ok(())
         })
         .await
@@ -188,10 +118,10 @@ impl Dataplane {
     pub(crate) async fn share(&self) -> Result<(), DataplaneError> {
         self.done(|this| async move {
             let history = this.history().await;
-            if history.schedule.after(None).is_some() {
+            if !history.plans.schedule.is_empty() {
                 return Err(DataplaneError::Pending);
             }
-            let Current { plan, applied, .. } = &history.current;
+            let Current { plan, applied, .. } = &history.plans.current;
             let merged = Merged { plan: plan.clone(), restart: false, arm: [false; 2] };
             let ready = this.fitting(&history, "the plan", merged, applied.lossy).await?;
             let ready = this.settle(ready).await?;
@@ -212,65 +142,67 @@ impl Dataplane {
             .await
     }
 
-    /// As [`Self::apply`], at an instant or at once, and without a limit of time.
+    /// As [`Self::apply`], without a limit of time.
     pub(super) async fn change(
         self,
         change: pb::Change,
-        at: Option<Instant>,
         terms: Terms,
     ) -> Result<Made, DataplaneError> {
-        match at {
+        match terms.at_ns {
             None => self.change_now(&change, terms).await,
-            Some(at) => self.change_at(at, &change, terms).await,
+            Some(at_ns) => self.change_at(at_ns, &change, terms).await,
         }
     }
 
     async fn change_now(&self, change: &pb::Change, terms: Terms) -> Result<Made, DataplaneError> {
         let (mut history, ready) = loop {
             let mut history = self.history().await;
-            if let Some(made) = history.keys.find(&terms.request)? {
-                return Ok(Made { repeated: true, ..made.clone() });
+            if let Some(made) = history.plans.find(&terms.request)? {
+                return Ok(made);
             }
-            check(history.current.applied.generation, terms.expected)?;
-            let merged = merged(change, &history.current)?;
+            let current = &history.plans.current;
+            check_generation(current.applied.generation, terms.expected)?;
+            let merged = merged(change, current)?;
             let ready = self.fitting(&history, subject(change), merged, terms.lossy).await?;
             let ready = self.settle(ready).await?;
             self.withdraw_after(&mut history, None).await?;
             // A change that a worker has made meanwhile comes first.
-            if history.schedule.after(None).is_none() {
+            if history.plans.schedule.is_empty() {
                 break (history, ready);
             }
         };
         let Ready { mut next, compiled, restart, .. } = ready;
-        next.applied.generation = history.current.applied.generation + 1;
+        next.applied.generation = history.plans.current.applied.generation + 1;
         let changed = self.hand_over(&compiled, next.applied.generation, restart).await?;
         Ok(self.enter(&mut history, next, &changed, terms).await)
     }
 
     async fn change_at(
         &self,
-        at: Instant,
+        at_ns: u64,
         change: &pb::Change,
         terms: Terms,
     ) -> Result<Made, DataplaneError> {
+        // A stall while the lock is held makes a step late, and is no reason to refuse it.
+        let arrived_ns = self.0.machine.clock.now();
         let (asked, mut place) = {
             let mut history = self.0.history.lock().await;
-            let now = Instant(self.0.machine.clock.now());
-            // A stall while the lock was held makes a step late, and is no reason to refuse it.
-            if let Some(made) = history.keys.find(&terms.request)? {
-                return Ok(Made { repeated: true, ..made.clone() });
+            if let Some(made) = history.plans.find(&terms.request)? {
+                return Ok(made);
             }
-            history.schedule.check(now, at.max(now))?;
-            let at = at.max(now + self.lead());
-            let before = history.tip(at);
+            check_instant(arrived_ns, at_ns)?;
+            // Later ones are withdrawn.
+            history.plans.schedule.check_room(at_ns)?;
+            let at = Instant(at_ns).max(Instant(self.0.machine.clock.now()) + self.lead());
+            let before = history.plans.tip(at.0);
             let generation = before.applied.generation;
-            check(generation, terms.expected)?;
+            check_generation(generation, terms.expected)?;
             let merged = merged(change, before)?;
             let ready = self.fitting(&history, subject(change), merged, terms.lossy).await?;
             let ready = self.settle(ready).await?;
             self.withdraw_after(&mut history, Some(at)).await?;
             // A worker may have made one of those.
-            check(generation, Some(history.tip(Instant::MAX).applied.generation))?;
+            check_generation(generation, Some(history.plans.tip(u64::MAX).applied.generation))?;
             let Ready { mut next, compiled, restart, .. } = ready;
             next.applied.generation = generation + 1;
             let generation = next.applied.generation;
@@ -279,7 +211,7 @@ impl Dataplane {
             })?;
             // The slots of its clients are reserved from here on.
             history.names.learn(&next.plan);
-            (asked, history.schedule.enter(at, next))
+            (asked, history.plans.schedule.enter(at.0, next))
         };
         let changed = gather(asked).await;
         if changed.is_ok() {
@@ -287,7 +219,7 @@ impl Dataplane {
         }
         let mut history = self.0.history.lock().await;
         // Withdrawn changes have no answers, although the workers are well.
-        let next = history.schedule.leave(&place).ok_or(DataplaneError::Withdrawn)?;
+        let next = history.plans.schedule.leave(&place).ok_or(DataplaneError::Withdrawn)?;
         Ok(self.enter(&mut history, next, &changed?, terms).await)
     }
 
@@ -303,7 +235,10 @@ impl Dataplane {
         if plan.offload.is_some() && self.0.machine.fixed.description.switch.is_none() {
             return Err(DataplaneError::NoSwitch);
         }
-        let invalid = |violations| DataplaneError::Invalid { what: subject, violations };
+        let invalid = |violations| DataplaneError::Change {
+            what: subject,
+            error: ChangeError::Invalid(violations),
+        };
         let mut compiled = compile(&plan).map_err(invalid)?;
         if let Some(shared) = self.role().shared() {
             shared.complete(&mut compiled).map_err(invalid)?;
@@ -392,19 +327,7 @@ impl Dataplane {
         let tolerance = self.0.machine.fixed.tolerance(&next.plan);
         self.0.span.lock().await.0.changed(next.applied.lossy, tolerance);
         history.names.learn(&next.plan);
-        let mut sequence = 0;
-        if let Source::Controller(cause) | Source::OtherScenario(cause) = &terms.source {
-            let entry = owner::changed(cause, &next.plan, &next.applied);
-            sequence = self.0.journal.push(|_| entry);
-        }
-        if let Source::Controller(_) = &terms.source {
-            self.0.others.send_replace(next.applied.generation);
-        }
-        history.current = next;
-        let Current { plan, applied, remarks } = history.current.clone();
-        let made = Made { applied, remarks, repeated: false, plan: Some(Arc::new(plan)), sequence };
-        history.keys.keep_with_plan(terms.request, made.clone(), |made| &mut made.plan);
-        made
+        history.plans.enter(next, terms)
     }
 
     pub(super) async fn withdraw_all(&self) -> Result<(), DataplaneError> {
@@ -419,7 +342,9 @@ impl Dataplane {
         history: &mut History,
         after: Option<Instant>,
     ) -> Result<(), DataplaneError> {
-        let Some((first, last)) = history.schedule.after(after) else { return Ok(()) };
+        let Some((first, last)) = history.plans.schedule.after(after.map(|at| at.0)) else {
+            return Ok(());
+        };
         let taken = self.answers(|worker| worker.take_back(first)).await?;
         let from = |taken: &Vec<Waiting>| {
             taken.last().map_or(last + 1, |(_, change, _)| change.generation)
@@ -433,26 +358,12 @@ impl Dataplane {
                 worker.give_back(change)?;
             }
         }
-        history.schedule.cut(keep);
+        history.plans.schedule.cut(keep);
         Ok(())
     }
 }
 
 fn merged(change: &pb::Change, current: &Current) -> Result<Merged, DataplaneError> {
-    merge(change, current.plan.clone()).map_err(|error| match error {
-        owner::ChangeError::Invalid(violations) => {
-            DataplaneError::Invalid { what: subject(change), violations }
-        }
-        no_link @ owner::ChangeError::NoLink => DataplaneError::NoLink(no_link),
-    })
-}
-
-/// The link must not have changed meanwhile.
-fn check(current: u64, expected: Option<u64>) -> Result<(), DataplaneError> {
-    match expected {
-        Some(expected) if expected != current => {
-            Err(DataplaneError::Generation { current, expected })
-        }
-        _ => Ok(()),
-    }
+    let what = subject(change);
+    merge(change, current.plan.clone()).map_err(|error| DataplaneError::Change { what, error })
 }

@@ -179,13 +179,13 @@ impl Dataplane {
         self.answers(|worker| worker.capture(taps.next())).await?;
         // From now on all of them capture.
         let since = Instant(self.0.machine.clock.now());
-        let profile = history.current.plan.profile.as_ref();
+        let profile = history.plans.current.plan.profile.as_ref();
         let start = model::CaptureStart {
             time_ns: since.0,
             utc: Some(utc(&self.0.machine.clock, since)),
             snaplen: wanted.snaplen,
             profile: profile.map(|p| p.name.clone()).unwrap_or_default(),
-            generation: history.current.applied.generation,
+            generation: history.plans.current.applied.generation,
             boxes: Vec::new(),
         };
         Ok((copies, start))

@@ -4,30 +4,24 @@
 use std::time::Duration;
 
 use emu::check::PlanError;
-use owner::{ChangeError, Reused, invalid};
-use profile::Violations;
+use owner::{ChangeError, Reused, ScheduleError, Stale};
 use thiserror::Error;
 use tonic::Status;
 use worker::command::CommandError;
 
-use super::KEY_BYTES;
 use crate::names::ClientsError;
 use crate::refusal;
-use crate::schedule::ScheduleError;
 
 /// Why a request was not carried out.
 #[derive(Debug, Error)]
 pub enum DataplaneError {
-    /// The change, or the plan after it, is not valid.
-    #[error("{what} is refused: {violations}")]
-    Invalid {
+    /// The change cannot be merged, or the plan after it is not valid.
+    #[error("{what}: {error}")]
+    Change {
         /// For example "the patch".
         what: &'static str,
-        violations: Violations,
+        error: ChangeError,
     },
-    /// There is nothing to patch.
-    #[error("{0}")]
-    NoLink(ChangeError),
     /// The plan is not one that this dataplane can hold.
     #[error("{0}")]
     Refused(#[from] PlanError),
@@ -44,14 +38,8 @@ pub enum DataplaneError {
     #[error("a change of this link is pending: wait for it, or withdraw it, and try again")]
     Pending,
     /// Another caller has changed the link.
-    #[error(
-        "{}: somebody else changed the link; look at it (`linkctl show`), then decide",
-        owner::stale_message(*expected, *current)
-    )]
-    Generation { current: u64, expected: u64 },
-    /// The idempotency key is too long.
-    #[error("a key or fingerprint of {0} bytes is longer than {KEY_BYTES}: give a shorter one")]
-    Key(usize),
+    #[error("{0}")]
+    Stale(#[from] Stale),
     /// The idempotency key belongs to another request.
     #[error("{0}")]
     Reused(#[from] Reused),
@@ -92,25 +80,20 @@ pub enum DataplaneError {
 impl From<DataplaneError> for Status {
     fn from(e: DataplaneError) -> Self {
         match e {
-            DataplaneError::Invalid { what, violations } => invalid(what, &violations),
+            DataplaneError::Change { what, error } => error.status(what),
             DataplaneError::Refused(e) => refusal::status(&e),
-            DataplaneError::Clients(_)
-            | DataplaneError::NoSwitch
-            | DataplaneError::Pending
-            | DataplaneError::NoLink(_) => Self::failed_precondition(e.to_string()),
-            DataplaneError::Key(_) | DataplaneError::Capture(_) | DataplaneError::Hold(_) => {
+            DataplaneError::Clients(_) | DataplaneError::NoSwitch | DataplaneError::Pending => {
+                Self::failed_precondition(e.to_string())
+            }
+            DataplaneError::Capture(_) | DataplaneError::Hold(_) => {
                 Self::invalid_argument(e.to_string())
             }
             DataplaneError::Capturing => Self::resource_exhausted(e.to_string()),
-            DataplaneError::Generation { .. } | DataplaneError::Withdrawn => {
-                Self::aborted(e.to_string())
-            }
+            DataplaneError::Stale(stale) => stale.into(),
+            DataplaneError::Withdrawn => Self::aborted(e.to_string()),
             DataplaneError::Removed => Self::not_found(e.to_string()),
-            DataplaneError::Reused(_) => Self::already_exists(e.to_string()),
-            DataplaneError::Schedule(ScheduleError::Full) => {
-                Self::resource_exhausted(e.to_string())
-            }
-            DataplaneError::Schedule(_) => Self::out_of_range(e.to_string()),
+            DataplaneError::Reused(reused) => reused.into(),
+            DataplaneError::Schedule(error) => error.into(),
             DataplaneError::Stalled(_) => Self::unavailable(e.to_string()),
             DataplaneError::Worker(_) | DataplaneError::Panicked => Self::internal(e.to_string()),
         }

@@ -4,20 +4,19 @@
 use std::time::SystemTime;
 
 use emu::units::Instant;
-use owner::{Link, Refusal};
+use owner::{Current, Link, LinkChange, Made, Refusal, Terms};
 use proto::dataplane::v1 as pb;
 use tokio::sync::watch;
 use tonic::Status;
 
 use super::apply::together::change_links;
-use super::{Dataplane, DataplaneError, LinkChange, Made, Source, Terms, TogetherError, utc};
-
-fn owned(made: Made) -> owner::Made {
-    let plan = made.plan.as_deref().cloned().unwrap_or_default();
-    owner::Made { plan, applied: made.applied }
-}
+use super::{Dataplane, utc};
 
 impl Link for Dataplane {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
     fn now_ns(&self) -> u64 {
         self.0.machine.clock.now()
     }
@@ -28,52 +27,24 @@ impl Link for Dataplane {
     }
 
     /// Waits for a stalled worker: the step is then late, not lost.
-    async fn apply(&self, change: pb::Change, terms: owner::Terms) -> Result<owner::Made, Refusal> {
-        let owner::Terms { at_ns, expected, lossy } = terms;
-        let at = at_ns.map(Instant);
-        let terms = Terms { source: Source::Scenario, expected, lossy, ..Terms::default() };
-        match self.clone().change(change, at, terms).await {
-            Ok(made) => Ok(owned(made)),
-            Err(e @ (DataplaneError::Withdrawn | DataplaneError::Generation { .. })) => {
-                Err(Refusal::Stale(e.to_string()))
-            }
-            Err(e) => Err(Refusal::Refused(Status::from(e).message().to_owned())),
-        }
+    async fn apply(&self, change: pb::Change, terms: Terms) -> Result<Made, Refusal> {
+        self.clone().change(change, terms).await.map_err(|error| Status::from(error).into())
     }
 
     async fn apply_links(
-        changes: Vec<owner::LinkChange<Self>>,
+        changes: Vec<LinkChange<Self>>,
         at_ns: Option<u64>,
-    ) -> Result<Vec<owner::Made>, Refusal> {
-        let change = |it: owner::LinkChange<Self>| {
-            let owner::LinkChange { link, change, expected, lossy, cause } = it;
-            let source = cause.map_or(Source::Scenario, Source::OtherScenario);
-            LinkChange {
-                link,
-                change,
-                terms: Terms { source, expected, lossy, ..Terms::default() },
-            }
-        };
-        let changes = changes.into_iter().map(change).collect();
-        match change_links(changes, at_ns.map(Instant)).await {
-            Ok(made) => Ok(made.into_iter().map(owned).collect()),
-            Err(
-                e @ TogetherError::Link {
-                    error: DataplaneError::Withdrawn | DataplaneError::Generation { .. },
-                    ..
-                },
-            ) => Err(Refusal::Stale(e.to_string())),
-            Err(e) => Err(Refusal::Refused(Status::from(e).message().to_owned())),
-        }
+    ) -> Result<Vec<Made>, Refusal> {
+        let made = change_links(changes, at_ns.map(Instant)).await;
+        made.map_err(|error| Status::from(error).into())
     }
 
     async fn withdraw(&self) -> Result<(), String> {
         self.withdraw_all().await.map_err(|e| e.to_string())
     }
 
-    async fn current(&self) -> Result<owner::Made, String> {
-        let current = self.history().await.current.clone();
-        Ok(owner::Made { plan: current.plan, applied: current.applied })
+    async fn current(&self) -> Result<Current, String> {
+        Ok(self.history().await.plans.current.clone())
     }
 
     fn other_changes(&self) -> watch::Receiver<u64> {

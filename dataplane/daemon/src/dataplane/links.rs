@@ -155,7 +155,7 @@ impl Dataplane {
         let name = name.to_owned();
         self.done(move |this| async move {
             let history = this.history().await;
-            let current = &history.current;
+            let current = &history.plans.current;
             let needed = match compile(&current.plan) {
                 Ok(plan) if !current.applied.lossy => plan.memory(this.room()),
                 _ => 0,

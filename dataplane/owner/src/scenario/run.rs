@@ -13,9 +13,9 @@ mod hold;
 mod named;
 mod report;
 
-use super::{Answer, Command, Link, Made, Refusal, Terms};
+use super::{Answer, Command};
 use crate::scenario::uploads::Uploads;
-use crate::{Entry, Journal, stale_message};
+use crate::{Current, Entry, Journal, Link, Refusal, Source, Terms, stale_message};
 pub(super) use named::Named;
 use named::{LINKS_LEAD_NS, Outcome, changed};
 use profile::{counted, format_duration};
@@ -87,7 +87,7 @@ pub(super) struct Run<L> {
     /// The other links that it changes.
     pub named: BTreeMap<String, Named<L>>,
     /// The link before the scenario.
-    pub before: Made,
+    pub before: Current,
     pub progress: Progress,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub fn new(start_ns: u64, before: &Made) -> Self {
+    pub fn new(start_ns: u64, before: &Current) -> Self {
         Self {
             start_ns,
             shift_ns: 0,
@@ -341,6 +341,7 @@ impl<L: Link> Run<L> {
             at_ns: Some(at_ns),
             expected: Some(self.progress.generation + self.progress.changes()),
             lossy: self.options.lossy,
+            ..Terms::of(Source::Scenario)
         };
         let link = self.link.clone();
         let mut answer =
@@ -453,7 +454,7 @@ impl<L: Link> Run<L> {
 
     /// Applies the link from before the scenario; returns the result in words.
     async fn restore(&mut self) -> String {
-        let Made { plan, applied } = self.before.clone();
+        let Current { plan, applied, .. } = self.before.clone();
         let Some(profile) = plan.profile.clone() else {
             return "there was no link to return to".to_owned();
         };
@@ -466,14 +467,13 @@ impl<L: Link> Run<L> {
             ..Default::default()
         };
         let terms = Terms {
-            at_ns: None,
             expected: (!self.options.tolerate_changes).then_some(self.progress.generation),
             lossy: self.options.lossy || applied.lossy,
+            ..Terms::of(Source::Scenario)
         };
-        let strict = terms.expected.is_some();
         let restored = match self.named.is_empty() {
             true => self.link.apply(change, terms).await,
-            false => self.restore_links(change, terms.lossy, strict).await,
+            false => self.restore_links(change, terms).await,
         };
         match restored {
             Ok(made) => {

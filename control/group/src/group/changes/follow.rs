@@ -6,7 +6,9 @@ use proto::linkemu::v1 as pb;
 use tokio::task::JoinSet;
 use tonic::Status;
 
-use super::{Current, History, Tip, check_generation, is_refusal, of_box};
+use owner::{Current, check_generation};
+
+use super::{History, Tip, is_refusal, of_box};
 use crate::group::{Group, same_link};
 use crate::member::{Member, SILENT};
 
@@ -31,16 +33,16 @@ impl Group {
         let group = self.clone();
         let work = tokio::spawn(async move {
             let mut history = group.quiet().await;
-            check_generation(history.current.applied.generation, Some(expected))?;
-            let before = history.current.plan.offload;
+            check_generation(history.plans.current.applied.generation, Some(expected))?;
+            let before = history.plans.current.plan.offload;
             if let Err(status) = group.offload(&history, offload).await {
                 if let Err(status) = group.offload(&history, before).await {
                     tracing::warn!("the former offload could not be set again: {status}");
                 }
                 return Err(status);
             }
-            history.current.plan.offload = offload;
-            group.show(history.current.clone());
+            history.plans.current.plan.offload = offload;
+            group.show(history.plans.current.clone());
             Ok(())
         });
         work.await.unwrap_or_else(|_| Err(Status::internal("the offload ended without a result")))
@@ -69,7 +71,7 @@ impl Group {
         let place = member.place;
         let Ok(mut history) = self.0.history.try_lock() else { return };
         let Ok(Current { plan, applied, .. }) = self.current() else { return };
-        if !history.pending.is_empty() || !member.is_up() {
+        if !history.plans.schedule.is_empty() || !member.is_up() {
             return;
         }
         let (instance, generation, has_plan) = {

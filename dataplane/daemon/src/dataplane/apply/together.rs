@@ -5,37 +5,22 @@
 //! workers have made the change. Everything that can be refused is checked for all links before a
 //! worker is asked.
 
-use std::collections::BTreeSet;
-
 use emu::units::{Instant, Nanos};
+use owner::{Made, check_generation, over, subject};
 use profile::format_duration;
-use proto::dataplane::v1 as pb;
 use thiserror::Error;
 use tokio::sync::MutexGuard;
 use tonic::Status;
 use worker::command::{Answer, Change, Changed, CommandError};
 
-use super::{Made, Ready, Terms, check, merged, subject};
+use super::{Ready, merged};
 use crate::dataplane::{Dataplane, DataplaneError, History, LEAD, gather};
 
-/// Most links of one change.
-pub const MOST_LINKS: usize = 64;
-
-/// The change of one link.
-#[derive(Clone)]
-pub struct LinkChange {
-    pub link: Dataplane,
-    pub change: pb::Change,
-    pub terms: Terms,
-}
+type LinkChange = owner::LinkChange<Dataplane>;
 
 /// Why no link was changed.
 #[derive(Debug, Error)]
 pub enum TogetherError {
-    #[error("{0} links are not 1 to {MOST_LINKS}: change others in another request")]
-    Count(usize),
-    #[error("link `{0}` is named twice: give one change of each link")]
-    Twice(String),
     #[error("link `{link}`: {error}")]
     Link { link: String, error: DataplaneError },
     #[error("{0}")]
@@ -45,9 +30,6 @@ pub enum TogetherError {
 impl From<TogetherError> for Status {
     fn from(error: TogetherError) -> Self {
         match error {
-            TogetherError::Count(_) | TogetherError::Twice(_) => {
-                Self::invalid_argument(error.to_string())
-            }
             TogetherError::Link { link, error } => owner::of_link(&link, &error.into()),
             TogetherError::All(error) => error.into(),
         }
@@ -58,31 +40,16 @@ impl From<TogetherError> for Status {
 /// do it. Once begun it runs to completion, even if the caller disconnects.
 ///
 /// # Errors
-/// If no link was changed: one change was refused, as by [`Dataplane::apply`], or a link is named
-/// twice. If a worker stalls meanwhile, the changes may be made later, or not.
+/// If no link was changed: one change was refused, as by [`Dataplane::apply`]. If a worker stalls
+/// meanwhile, the changes may be made later, or not.
 pub async fn apply_links(
     changes: Vec<LinkChange>,
     at: Option<Instant>,
 ) -> Result<Vec<Made>, TogetherError> {
-    check_links(&changes)?;
     let Some(first) = changes.first().map(|change| change.link.clone()) else {
-        return Err(TogetherError::Count(0));
+        return Ok(Vec::new());
     };
     first.done(|_| change_links(changes, at)).await
-}
-
-fn check_links(changes: &[LinkChange]) -> Result<(), TogetherError> {
-    if !(1..=MOST_LINKS).contains(&changes.len()) {
-        return Err(TogetherError::Count(changes.len()));
-    }
-    let mut named = BTreeSet::new();
-    for change in changes {
-        if !named.insert(change.link.number()) {
-            return Err(TogetherError::Twice(change.link.name().to_owned()));
-        }
-        change.terms.check().map_err(|error| change.refused(error))?;
-    }
-    Ok(())
 }
 
 /// As [`apply_links`], without a limit of time.
@@ -106,19 +73,19 @@ async fn in_order(changes: &[LinkChange], at: Option<Instant>) -> Result<Vec<Mad
         }
         let mut fitting = Vec::with_capacity(changes.len());
         for (change, history) in changes.iter().zip(&histories) {
-            fitting.push(change.fitting(history).await.map_err(|error| change.refused(error))?);
+            fitting.push(fit(change, history).await.map_err(|error| refused(change, error))?);
         }
         let mut ready = Vec::with_capacity(changes.len());
         for (change, fitting) in changes.iter().zip(fitting) {
             let settled = change.link.settle(fitting).await;
-            ready.push(settled.map_err(|error| change.refused(error))?);
+            ready.push(settled.map_err(|error| refused(change, error))?);
         }
         for (change, history) in changes.iter().zip(&mut histories) {
             let withdrawn = change.link.withdraw_after(history, None).await;
-            withdrawn.map_err(|error| change.refused(error))?;
+            withdrawn.map_err(|error| refused(change, error))?;
         }
         // A change that a worker has made meanwhile comes first.
-        if histories.iter().all(|history| history.schedule.after(None).is_none()) {
+        if histories.iter().all(|history| history.plans.schedule.is_empty()) {
             break (histories, ready);
         }
     };
@@ -133,7 +100,7 @@ async fn in_order(changes: &[LinkChange], at: Option<Instant>) -> Result<Vec<Mad
         changes.iter().zip(&mut histories).zip(ready).zip(&changed)
     {
         let mut next = ready.next;
-        next.applied.generation = history.current.applied.generation + 1;
+        next.applied.generation = history.plans.current.applied.generation + 1;
         if apart > Nanos::ZERO {
             next.remarks.push(format!(
                 "the links did not change at one instant, but within {}: a worker was late",
@@ -152,18 +119,19 @@ async fn locked(changes: &[LinkChange]) -> Result<Vec<MutexGuard<'_, History>>, 
         for change in changes {
             let history = change.link.0.history.lock().await;
             if history.removed {
-                return Err(change.refused(DataplaneError::Removed));
+                return Err(refused(change, DataplaneError::Removed));
             }
             histories.push(history);
         }
-        let now = |change: &LinkChange| Instant(change.link.0.machine.clock.now());
+        let now_ns = |change: &LinkChange| change.link.0.machine.clock.now();
         let mut due = changes.iter().zip(&histories);
-        let Some(mut due) = due.find_map(|(change, it)| it.schedule.due(now(change))) else {
+        let due = due.find_map(|(change, it)| it.plans.schedule.due(now_ns(change)));
+        let Some(mut due) = due else {
             return Ok(histories);
         };
         // Its end needs the lock.
         drop(histories);
-        crate::schedule::over(&mut due).await;
+        over(&mut due).await;
     }
 }
 
@@ -174,9 +142,8 @@ fn known(
 ) -> Result<Option<Vec<Made>>, TogetherError> {
     let mut known = Vec::new();
     for (change, history) in changes.iter().zip(histories) {
-        let found = history.keys.find(&change.terms.request);
-        let found = found.map_err(|error| change.refused(error.into()))?;
-        known.extend(found.map(|made| Made { repeated: true, ..made.clone() }));
+        let found = history.plans.find(&change.terms.request);
+        known.extend(found.map_err(|error| refused(change, error.into()))?);
     }
     match known.len() {
         0 => Ok(None),
@@ -196,7 +163,7 @@ fn ask(
     // Plans may be long: they are copied before the instant is chosen.
     let mut plans: Vec<Vec<Change>> = Vec::with_capacity(changes.len());
     for ((change, ready), history) in changes.iter().zip(ready).zip(histories) {
-        let generation = history.current.applied.generation + 1;
+        let generation = history.plans.current.applied.generation + 1;
         let Ready { compiled, restart, .. } = ready;
         let copy = |_| {
             let (at, plan) = (Instant::ZERO, compiled.clone());
@@ -231,15 +198,14 @@ fn apart(changed: &[Vec<Changed>]) -> Nanos {
     last.since(first)
 }
 
-impl LinkChange {
-    fn refused(&self, error: DataplaneError) -> TogetherError {
-        TogetherError::Link { link: self.link.name().to_owned(), error }
-    }
+fn refused(change: &LinkChange, error: DataplaneError) -> TogetherError {
+    TogetherError::Link { link: change.link.name().to_owned(), error }
+}
 
-    async fn fitting(&self, history: &History) -> Result<Ready, DataplaneError> {
-        let Self { link, change, terms } = self;
-        check(history.current.applied.generation, terms.expected)?;
-        let merged = merged(change, &history.current)?;
-        link.fitting(history, subject(change), merged, terms.lossy).await
-    }
+async fn fit(change: &LinkChange, history: &History) -> Result<Ready, DataplaneError> {
+    let LinkChange { link, change, terms } = change;
+    let current = &history.plans.current;
+    check_generation(current.applied.generation, terms.expected)?;
+    let merged = merged(change, current)?;
+    link.fitting(history, subject(change), merged, terms.lossy).await
 }

@@ -2,7 +2,8 @@
 //! Commands to a run, and the times in which it applies no step: pauses and waits.
 
 use super::{Halt, Run, changed};
-use crate::scenario::{Answer, Command, Link};
+use crate::Link;
+use crate::scenario::{Answer, Command};
 use profile::format_duration;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;

@@ -5,8 +5,7 @@
 //! cannot be withdrawn: it is handed over alone, [`LINKS_LEAD_NS`] before its instant.
 
 use super::{Halt, Run, Way, joined};
-use crate::scenario::{Link, LinkChange, Made, Refusal};
-use crate::stale_message;
+use crate::{Current, Link, LinkChange, Made, Refusal, Source, Terms, stale_message};
 use proto::dataplane::v1 as dp;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -24,7 +23,7 @@ pub(in crate::scenario) struct Named<L> {
     /// After the last step that was applied.
     generation: u64,
     /// The link before the scenario.
-    before: Made,
+    before: Current,
 }
 
 impl<L: Link> Named<L> {
@@ -79,9 +78,11 @@ impl<L: Link> Run<L> {
             vec![LinkChange {
                 link: self.link.clone(),
                 change: own,
-                expected: Some(self.progress.generation),
-                lossy,
-                cause: None,
+                terms: Terms {
+                    expected: Some(self.progress.generation),
+                    lossy,
+                    ..Terms::of(Source::Scenario)
+                },
             }],
         );
         for dp::StepLink { link: name, change } in &step.links {
@@ -90,9 +91,11 @@ impl<L: Link> Run<L> {
             changes.push(LinkChange {
                 link: link.clone(),
                 change: change.clone().unwrap_or_default(),
-                expected: Some(*generation),
-                lossy,
-                cause: Some(cause.clone()),
+                terms: Terms {
+                    expected: Some(*generation),
+                    lossy,
+                    ..Terms::of(Source::OtherScenario(cause.clone()))
+                },
             });
         }
         Way::Change(tokio::spawn(async move {
@@ -136,12 +139,11 @@ impl<L: Link> Run<L> {
     pub(super) async fn restore_links(
         &mut self,
         own: dp::Change,
-        lossy: bool,
-        strict: bool,
+        terms: Terms,
     ) -> Result<Made, Refusal> {
-        let (link, expected) = (self.link.clone(), strict.then_some(self.progress.generation));
+        let strict = terms.expected.is_some();
         let (mut names, mut changes) =
-            (Vec::new(), vec![LinkChange { link, change: own, expected, lossy, cause: None }]);
+            (Vec::new(), vec![LinkChange { link: self.link.clone(), change: own, terms }]);
         let who = self.state.borrow().who.clone();
         let cause = dp::Cause { what: "the end of a scenario".into(), who, ..Default::default() };
         for (name, Named { link, generation, before, .. }) in &self.named {
@@ -150,9 +152,11 @@ impl<L: Link> Run<L> {
             changes.push(LinkChange {
                 link: link.clone(),
                 change: dp::Change { profile, seed: Some(seed), ..Default::default() },
-                expected: strict.then_some(*generation),
-                lossy: self.options.lossy || before.applied.lossy,
-                cause: Some(cause.clone()),
+                terms: Terms {
+                    expected: strict.then_some(*generation),
+                    lossy: self.options.lossy || before.applied.lossy,
+                    ..Terms::of(Source::OtherScenario(cause.clone()))
+                },
             });
         }
         let restored = tokio::spawn(async move {

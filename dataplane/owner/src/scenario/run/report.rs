@@ -2,8 +2,8 @@
 //! The reports of a run: its state, and an event for each step and each phase.
 
 use super::{LATE_NS, NEXT, Outcome, Progress, Run};
-use crate::Entry;
-use crate::scenario::{Answer, Link, Made};
+use crate::scenario::Answer;
+use crate::{Entry, Link, Made};
 use profile::format_duration;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
@@ -18,10 +18,12 @@ fn planned(step: &dp::Step, shift_ns: u64) -> pb::PlannedStep {
 impl<L: Link> Run<L> {
     /// Reports a change that was applied.
     pub(super) fn made(&mut self, step: &dp::Step, planned_ns: u64, made: &Outcome) {
-        let Outcome { own: Made { plan, applied }, named } = made;
+        let Outcome { own: Made { plan, applied, .. }, named } = made;
         self.made_links(named);
         self.progress.generation = applied.generation;
-        self.progress.seed = plan.seed;
+        if let Some(plan) = plan {
+            self.progress.seed = plan.seed;
+        }
         self.progress.seeded = true;
         self.progress.tries = 0;
         let utc = applied.effective_utc.and_then(|utc| utc.try_into().ok());

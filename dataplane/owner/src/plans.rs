@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The plans of a link: the current one, those that pending changes will make current, and the
+//! answers to requests that are known.
+
+use crate::{
+    Current, Entry, Journal, Keys, Made, Request, Reused, Schedule, Source, Terms, changed,
+};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Changes with a key that are known.
+const KEYS: usize = 1024;
+
+#[derive(Debug)]
+pub struct Plans {
+    pub current: Current,
+    pub schedule: Schedule,
+    known: Keys<Made>,
+    journal: Journal<Entry>,
+    /// Generation of the last change that no scenario made.
+    others: watch::Sender<u64>,
+}
+
+impl Plans {
+    /// Events of changes go to `journal`, generations of those that the scenario did not make to `others`.
+    #[must_use]
+    pub fn new(current: Current, journal: Journal<Entry>, others: watch::Sender<u64>) -> Self {
+        Self { current, schedule: Schedule::default(), known: Keys::new(KEYS), journal, others }
+    }
+
+    /// The plan that will be current at an instant, with its generation.
+    #[must_use]
+    pub fn tip(&self, at_ns: u64) -> &Current {
+        self.schedule.tip(at_ns).unwrap_or(&self.current)
+    }
+
+    /// The answer to the same request, if it was made before.
+    ///
+    /// # Errors
+    /// [`Reused`].
+    pub fn find(&self, request: &Request) -> Result<Option<Made>, Reused> {
+        let known = self.known.find(request)?;
+        Ok(known.map(|made| Made { repeated: true, ..made.clone() }))
+    }
+
+    /// Makes a plan that was applied the current one.
+    pub fn enter(&mut self, next: Current, terms: Terms) -> Made {
+        let mut sequence = 0;
+        if let Some(cause) = terms.source.cause() {
+            let entry = changed(cause, &next.plan, &next.applied);
+            sequence = self.journal.push(|_| entry);
+        }
+        if let Source::Controller(_) = &terms.source {
+            self.others.send_replace(next.applied.generation);
+        }
+        self.current = next;
+        let Current { plan, applied, remarks } = self.current.clone();
+        let made = Made { applied, remarks, repeated: false, plan: Some(Arc::new(plan)), sequence };
+        self.known.keep_with_plan(terms.request, made.clone(), |made| &mut made.plan);
+        made
+    }
+}
