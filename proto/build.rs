@@ -4,8 +4,6 @@
 
 #[path = "build/limits.rs"]
 mod limits;
-#[path = "build/methods.rs"]
-mod methods;
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -24,6 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "linkemu/v1/jobs.proto",
         "linkemu/v1/lease.proto",
         "linkemu/v1/links.proto",
+        "linkemu/v1/method.proto",
         "linkemu/v1/scenario.proto",
         "linkemu/v1/switch.proto",
         "linkemu/v1/web.proto",
@@ -42,7 +41,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Includes field options, which the typed set drops, and comments.
     fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
     fs::write(out.join("limits.rs"), limits::generate(&compiler.descriptor_pool())?)?;
-    fs::write(out.join("methods.rs"), methods::generate(&descriptors)?)?;
     tonic_prost_build::configure().compile_fds(descriptors)?;
     Ok(())
 }

@@ -210,7 +210,7 @@ part_busy() {
 run_part() {
     part=$1 out=$STATE/$1
     case $part in
-    mutants-roles) part_mutants linkd control/linkd/src roles.rs authorisation.rs caller.rs ;;
+    mutants-roles) part_mutants linkd control/linkd/src methods.rs authorisation.rs caller.rs ;;
     mutants-leases) part_mutants linkd control/linkd/src leases.rs keeper.rs ;;
     mutants-*)
         local subject=${part#mutants-}

@@ -4,8 +4,6 @@
 //! The `.proto` files have the documentation.
 #![allow(clippy::all)]
 
-pub mod method;
-
 /// The public packages, nested as the protos name them.
 pub mod linkemu {
     pub mod v1 {

@@ -11,16 +11,17 @@ use crate::budget::{Account, Budgets};
 use crate::caller::{Caller, Role};
 use crate::connection::{Peer, Unknown};
 use crate::intake::{Intake, Received};
-use crate::refusal::clip;
+use crate::methods::Method;
+use crate::refusal::{clip, denied};
 use crate::shares::Share;
 use crate::turns::{Turn, Turns};
-use crate::{roles, shape, summary};
+use crate::{methods, shape, summary};
 use http::response::Parts;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
+use prost_reflect::FieldDescriptor;
 use proto::LINK_METADATA;
-use proto::method::{self, Method};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -58,14 +59,14 @@ pub(crate) struct Authorised<S> {
 struct Taken {
     request: Request<Body>,
     /// `None` for a stream.
-    descriptor: Option<&'static Method>,
+    method: Option<&'static Method>,
     /// Its bytes, until it is answered.
     share: Option<Share>,
     turn: Turn,
     /// For the audit log; null for what viewers may do.
     summary: Value,
     /// The field that needs the highest role, of those that are set.
-    field: Option<(&'static str, Role)>,
+    field: Option<(String, Role)>,
 }
 
 /// An audited call that was allowed.
@@ -146,10 +147,10 @@ impl Authorisation {
                 return Err(Box::new(self.refuse(line, Status::new(code, clip(&why)))));
             }
         };
-        let needed = roles::of_method(method);
+        let needed = methods::role_of(method);
         if caller.role < needed {
             let line = Line::of("refused", &caller, &shown);
-            return Err(Box::new(self.refuse(line, roles::denied(&caller, &shown, needed))));
+            return Err(Box::new(self.refuse(line, denied(&caller, &shown, needed))));
         }
         Ok(caller)
     }
@@ -161,42 +162,41 @@ impl Authorisation {
         method: &str,
         request: Request<Body>,
     ) -> Result<Taken, Status> {
-        let descriptor =
-            method::find(method).filter(|it| !it.client_streaming && !roles::passes(method));
-        let Some(descriptor) = descriptor else {
-            let request = match roles::passes(method) {
+        let known = methods::find(method).filter(|it| it.is_public() && !it.is_client_streaming());
+        let Some(known) = known else {
+            let request = match methods::passes(method) {
                 true => request,
                 false => request.map(|body| Body::new(Limited::new(body, STREAM_BYTES))),
             };
             let (share, turn, summary, field) = Default::default();
-            return Ok(Taken { request, descriptor: None, share, turn, summary, field });
+            return Ok(Taken { request, method: None, share, turn, summary, field });
         };
-        let rules: Vec<_> = roles::of_fields(method).collect();
-        let is_viewers = roles::of_method(method) == Role::Viewer;
-        let is_question = is_viewers && !rules.is_empty();
+        let is_viewers = known.role == Role::Viewer;
+        let is_question = is_viewers && !known.fields.is_empty();
         let limit = if is_question { QUESTION_BYTES } else { self.limit };
         let (head, mut body) = request.into_parts();
         let Received { bytes, share } = self.intake.read(caller, &mut body, limit + PREFIX).await?;
         let turn = self.turns.turn(caller, method, bytes.len()).await?;
         let body = bytes.clone();
         let examine = move || {
-            shape::check(descriptor.name, body.get(PREFIX..).unwrap_or_default())?;
+            shape::check(known, body.get(PREFIX..).unwrap_or_default())?;
             if is_viewers && !is_question {
                 return Ok((Value::Null, None));
             }
-            let message = summary::message(descriptor.request, &body);
-            let message = message.as_deref();
+            let message = summary::message(known.descriptor.input(), &body);
+            let message = message.as_ref();
             // An unreadable field counts as set.
             let is_set =
-                |field: &str| message.is_none_or(|message| summary::is_set(message, field));
-            let set = rules.into_iter().filter(|(field, _)| is_set(field));
+                |field: &FieldDescriptor| message.is_none_or(|message| message.has_field(field));
+            let set = known.fields.iter().filter(|(field, _)| is_set(field));
             let field = set.max_by_key(|(_, role)| *role);
+            let field = field.map(|(field, role)| (field.name().to_owned(), *role));
             Ok::<_, Status>((message.map_or(Value::Null, summary::of), field))
         };
         let (summary, field) = turn.run(examine).await??;
         let request = Request::from_parts(head, Body::new(Full::new(bytes)));
-        let (descriptor, share) = (Some(descriptor), Some(share));
-        Ok(Taken { request, descriptor, share, turn, summary, field })
+        let (method, share) = (Some(known), Some(share));
+        Ok(Taken { request, method, share, turn, summary, field })
     }
 
     async fn pass<S>(self, mut inner: S, request: Request<Body>) -> Result<Response<Body>, S::Error>
@@ -212,12 +212,12 @@ impl Authorisation {
         let method = method_of(&request).to_owned();
         let shown = clip(&method);
         let line = |event| Line::of(event, &caller, &shown);
-        let mut needed = roles::of_method(&method);
+        let mut needed = methods::role_of(&method);
         let taken = match self.take(&caller, &method, request).await {
             Ok(taken) => taken,
             Err(status) => return Ok(self.refuse(line("refused"), status)),
         };
-        let Taken { mut request, descriptor, share, turn, summary, field } = taken;
+        let Taken { mut request, method: known, share, turn, summary, field } = taken;
         let what = match field {
             Some((field, role)) if role > needed => {
                 needed = role;
@@ -227,11 +227,12 @@ impl Authorisation {
         };
         if caller.role < needed {
             let line = Line { request: summary, ..line("refused") };
-            return Ok(self.refuse(line, roles::denied(&caller, &what, needed)));
+            return Ok(self.refuse(line, denied(&caller, &what, needed)));
         }
         let account = self.budgets.account(&caller);
-        let unary = descriptor.filter(|method| !method.server_streaming);
-        if needed == Role::Viewer || roles::is_unaudited(&method) {
+        let unary = known.filter(|method| !method.descriptor.is_server_streaming());
+        let is_unaudited = methods::find(&method).is_some_and(|method| method.is_unaudited);
+        if needed == Role::Viewer || is_unaudited {
             request.extensions_mut().insert(caller);
             let response = match turn.call(Box::pin(inner.call(request))).await {
                 Ok(response) => response?,
@@ -319,8 +320,8 @@ impl Asked {
                 Ok(answer) => {
                     let trailers = answer.trailers.as_ref();
                     status = trailers.and_then(Status::from_header_map);
-                    let message = summary::message(method.answer, &answer.bytes);
-                    generation = message.and_then(|message| message.generation());
+                    let message = summary::message(method.descriptor.output(), &answer.bytes);
+                    generation = message.and_then(|message| summary::generation(&message));
                     answer.charged(account)
                 }
             },

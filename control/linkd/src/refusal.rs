@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Refusals of requests as gRPC statuses with details.
 
+use crate::caller::{Caller, Role};
 use profile::{StoreError, Violations};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -8,12 +9,34 @@ use tonic_types::{ErrorDetails, StatusExt};
 pub(crate) use owner::{clip, invalid};
 
 const REQUEST_ID_BYTES: usize = 128;
+/// The reason of a refusal because of the role, for programs.
+const ROLE_NEEDED: &str = "ROLE_NEEDED";
 
 /// One field that cannot be.
 pub(crate) fn field(path: &str, message: impl Into<String>) -> Status {
     let mut found = Violations::default();
     found.push(path, message);
     invalid("the request", &found)
+}
+
+/// The caller needs another role for `what`.
+pub(crate) fn denied(caller: &Caller, what: &str, needed: Role) -> Status {
+    let Caller { name, role, .. } = caller;
+    let message = if caller.session.is_some() {
+        format!(
+            "{what} needs the role {needed}, and the session of {name:?} has {role}: log in with a \
+             link for that role (linkctl web --role {needed})"
+        )
+    } else {
+        format!(
+            "{what} needs the role {needed}, and the certificate of {name:?} gives {role}: ask for \
+             one with that role (linkctl pki client --role {needed})"
+        )
+    };
+    let facts = [("needed", needed.as_str()), ("role", role.as_str()), ("method", what)];
+    let facts = facts.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let details = ErrorDetails::with_error_info(ROLE_NEEDED, "linkemu", facts);
+    Status::with_error_details(Code::PermissionDenied, message, details)
 }
 
 /// A profile that is not there.

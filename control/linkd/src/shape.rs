@@ -4,9 +4,9 @@
 //!
 //! The depth is bounded by the decoders: 100 messages in protobuf, 128 levels in JSON.
 
+use crate::methods::Method;
 use prost::encoding::{self, WireType};
-use prost_reflect::{DescriptorPool, Kind, MessageDescriptor, MethodDescriptor};
-use std::sync::LazyLock;
+use prost_reflect::{Kind, MessageDescriptor};
 use tonic::Status;
 
 /// Most messages in a request, lists and objects in JSON. The longest valid request has 16,384 rules.
@@ -15,18 +15,6 @@ const MESSAGES: usize = 65_536;
 const VALUES: usize = 1_200_000;
 /// As prost.
 const DEPTH: usize = 100;
-
-/// The descriptors of all protos.
-pub(crate) static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    // They are valid: the build wrote them, and a test reads them.
-    DescriptorPool::decode(proto::FILE_DESCRIPTOR_SET).unwrap_or_default()
-});
-
-/// The descriptor of a method, by its full name.
-pub(crate) fn descriptor(method: &str) -> Option<MethodDescriptor> {
-    let (service, method) = method.split_once('/')?;
-    POOL.get_service_by_name(service)?.methods().find(|known| known.name() == method)
-}
 
 /// Checks a request in JSON, which may be none.
 pub(crate) fn check_json(text: &[u8]) -> Result<(), Status> {
@@ -48,10 +36,9 @@ pub(crate) fn check_json(text: &[u8]) -> Result<(), Status> {
 }
 
 /// Checks a request of a method in protobuf, which may be none.
-pub(crate) fn check(method: &str, message: &[u8]) -> Result<(), Status> {
-    let Some(method) = descriptor(method) else { return Ok(()) };
+pub(crate) fn check(method: &Method, message: &[u8]) -> Result<(), Status> {
     let mut count = 0;
-    count_messages(&method.input(), message, DEPTH, &mut count);
+    count_messages(&method.descriptor.input(), message, DEPTH, &mut count);
     within(count, MESSAGES, "messages")
 }
 
@@ -99,6 +86,7 @@ fn count_messages(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::methods::find;
     use prost::Message;
     use proto::linkemu::v1 as pb;
 
@@ -113,17 +101,8 @@ mod tests {
     }
 
     #[test]
-    fn every_method_has_a_descriptor() {
-        for method in proto::method::all() {
-            let found = descriptor(method.name).unwrap();
-            assert_eq!(found.is_server_streaming(), method.server_streaming, "{}", method.name);
-        }
-        assert!(descriptor("linkemu.v1.Linkemu/none").is_none() && descriptor("").is_none());
-    }
-
-    #[test]
     fn messages_are_counted_at_all_depths() {
-        let method = "linkemu.v1.Linkemu/ValidateProfile";
+        let method = find("linkemu.v1.Linkemu/ValidateProfile").unwrap();
         // The profile, its provenance and its estimates; texts are none.
         check(method, &request(MESSAGES - 2).encode_to_vec()).unwrap();
         let status = check(method, &request(MESSAGES - 1).encode_to_vec()).unwrap_err();
@@ -147,6 +126,6 @@ mod tests {
         let client = pb::Client { matches, ..Default::default() };
         let clients = pb::Clients { clients: vec![client], ..Default::default() };
         let request = pb::SetClientsRequest { clients: Some(clients), ..Default::default() };
-        check("linkemu.v1.Linkemu/SetClients", &request.encode_to_vec()).unwrap();
+        check(find("linkemu.v1.Linkemu/SetClients").unwrap(), &request.encode_to_vec()).unwrap();
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Short forms of requests and answers for the audit log, by the methods and fields that `proto`
-//! generates, so that each method of each service has a summary.
+//! Short forms of requests and answers for the audit log, by the descriptors of the protos, so that
+//! each method of each service has a summary.
 //!
 //! Scalars are complete, texts clipped; a message is given by its name if it has one, a list by its
 //! length. Bytes, and fields with the name of a secret, are left out.
 
 use crate::refusal::clip;
-use proto::method::{Field, Fields};
-use serde_json::{Map, Value, json};
+use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, ReflectMessage, Value};
+use serde_json::{Map, Value as Json, json};
 
 /// Parts of the names of such fields.
 const SECRET: &[&str] = &["token", "secret", "password", "credential", "key"];
@@ -17,83 +17,113 @@ const PATHS: usize = 16;
 const PREFIX: usize = 5;
 /// A message without a name that is small enough to be shown whole.
 const GATE: &str = "linkemu.v1.Gate";
-
-/// Decodes the bytes of a message.
-type Decode = fn(&[u8]) -> Result<Box<dyn Fields>, prost::DecodeError>;
+/// A list of paths.
+const MASK: &str = "google.protobuf.FieldMask";
 
 /// The first message of a gRPC body; nothing if it is compressed, cut or no such message.
-pub(crate) fn message(decode: Decode, body: &[u8]) -> Option<Box<dyn Fields>> {
+pub(crate) fn message(kind: MessageDescriptor, body: &[u8]) -> Option<DynamicMessage> {
     let (prefix, rest) = body.split_at_checked(PREFIX)?;
     let [0, length @ ..] = prefix else { return None };
     let length = u32::from_be_bytes(length.try_into().ok()?);
-    decode(rest.get(..usize::try_from(length).ok()?)?).ok()
+    DynamicMessage::decode(kind, rest.get(..usize::try_from(length).ok()?)?).ok()
 }
 
-/// Whether a field has another value than its default.
-pub(crate) fn is_set(message: &dyn Fields, field: &str) -> bool {
-    message.set().iter().any(|(name, _)| *name == field)
+/// Value of `applied.generation`, or of `generation` if the type has no `applied`. 0 if it is not set,
+/// nothing if the type has neither.
+pub(crate) fn generation(message: &DynamicMessage) -> Option<u64> {
+    let of = |message: &DynamicMessage| message.get_field_by_name("generation")?.as_u64();
+    match message.get_field_by_name("applied").as_deref().and_then(Value::as_message) {
+        Some(applied) => of(applied),
+        None => of(message),
+    }
 }
 
 /// The short form of a message.
-pub(crate) fn of(message: &dyn Fields) -> Value {
-    let fields = message.set().into_iter().filter(|(name, _)| !is_secret(name));
-    let known: Map<_, _> =
-        fields.filter_map(|(name, field)| Some((name.to_owned(), short(field)?))).collect();
-    if known.is_empty() { Value::Null } else { Value::Object(known) }
+pub(crate) fn of(message: &DynamicMessage) -> Json {
+    let fields = message.fields().filter(|(field, _)| !is_secret(field.name()));
+    let known: Map<_, _> = fields
+        .filter_map(|(field, value)| Some((field.name().to_owned(), short(&field.kind(), value)?)))
+        .collect();
+    if known.is_empty() { Json::Null } else { Json::Object(known) }
 }
 
 fn is_secret(field: &str) -> bool {
     SECRET.iter().any(|word| field.contains(word))
 }
 
-fn short(field: Field<'_>) -> Option<Value> {
-    Some(match field {
-        Field::Bool(value) => json!(value),
-        Field::Signed(value) => json!(value),
-        Field::Unsigned(value) => json!(value),
-        Field::Float(value) => json!(value),
-        Field::Text(text) => json!(clip(text)),
-        Field::Bytes => return None,
-        Field::Enum(number, name) => name.map_or(json!(number), |name| json!(name)),
-        Field::Mask(paths) => texts(paths),
-        Field::Message(message) if message.full_name() == GATE => match of(message) {
-            Value::Null => json!("of all clients"),
-            gate => gate,
+fn short(kind: &Kind, value: &Value) -> Option<Json> {
+    Some(match value {
+        Value::Bool(value) => json!(value),
+        Value::I32(value) => json!(value),
+        Value::I64(value) => json!(value),
+        Value::U32(value) => json!(value),
+        Value::U64(value) => json!(value),
+        Value::F32(value) => json!(value),
+        Value::F64(value) => json!(value),
+        Value::String(text) => json!(clip(text)),
+        Value::Bytes(_) => return None,
+        Value::EnumNumber(number) => {
+            let name = kind.as_enum().and_then(|kind| kind.get_value(*number));
+            name.map_or(json!(number), |value| json!(value.name()))
+        }
+        Value::Message(message) => named(message),
+        Value::List(list) => match kind {
+            Kind::String => texts(list),
+            _ => json!(format!("{} of them", list.len())),
         },
-        Field::Message(message) => match message.name() {
-            Some(name) => json!({ "name": clip(name) }),
-            None => json!("given"),
-        },
-        Field::WellKnown => json!("given"),
-        Field::Texts(list) => texts(list),
-        Field::List(length) => json!(format!("{length} of them")),
+        Value::Map(map) => json!(format!("{} of them", map.len())),
     })
 }
 
+/// A message in a message.
+fn named(message: &DynamicMessage) -> Json {
+    match message.descriptor().full_name() {
+        MASK => {
+            let paths = message.get_field_by_name("paths");
+            texts(paths.as_deref().and_then(Value::as_list).unwrap_or_default())
+        }
+        GATE => match of(message) {
+            Json::Null => json!("of all clients"),
+            gate => gate,
+        },
+        _ => match message.get_field_by_name("name").as_deref().and_then(Value::as_str) {
+            Some(name) => json!({ "name": clip(name) }),
+            None => json!("given"),
+        },
+    }
+}
+
 /// The first of some texts.
-fn texts(list: &[String]) -> Value {
-    let mut shown: Vec<_> = list.iter().take(PATHS).map(|text| json!(clip(text))).collect();
+fn texts(list: &[Value]) -> Json {
+    let all = list.iter().filter_map(Value::as_str);
+    let mut shown: Vec<_> = all.take(PATHS).map(|text| json!(clip(text))).collect();
     if list.len() > PATHS {
         shown.push(json!(format!("and {} more", list.len() - PATHS)));
     }
-    Value::Array(shown)
+    Json::Array(shown)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::methods::find;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
     use prost::Message;
+    use prost::encoding::encode_varint;
     use proto::linkemu::v1 as pb;
-    use proto::method::find;
 
     fn framed(message: &impl Message) -> Vec<u8> {
         let bytes = message.encode_to_vec();
         [&[0][..], &(bytes.len() as u32).to_be_bytes(), &bytes].concat()
     }
 
-    fn summary(method: &str, request: &impl Message) -> Value {
-        let method = find(method).unwrap();
-        of(&*message(method.request, &framed(request)).unwrap())
+    fn request_of(method: &str, body: &[u8]) -> Option<DynamicMessage> {
+        message(find(method).unwrap().descriptor.input(), body)
+    }
+
+    fn summary(method: &str, request: &impl Message) -> Json {
+        of(&request_of(method, &framed(request)).unwrap())
     }
 
     #[test]
@@ -127,71 +157,78 @@ mod tests {
         assert_eq!(found["mask"][16], "and 4 more");
         assert_eq!(
             summary("linkemu.v1.Linkemu/GetStats", &pb::GetStatsRequest::default()),
-            Value::Null
+            Json::Null
         );
     }
 
     #[test]
     fn secrets_and_bytes_are_left_out() {
-        struct Stated;
-        impl Fields for Stated {
-            fn full_name(&self) -> &'static str {
-                "M"
-            }
-            fn set(&self) -> Vec<(&'static str, Field<'_>)> {
-                let names = ["holder", "token", "lease_token", "client_secret"];
-                let mut set: Vec<_> = names.map(|name| (name, Field::Text("bob"))).into();
-                set.push(("capture", Field::Bytes));
-                set
-            }
-            fn name(&self) -> Option<&str> {
-                None
-            }
-            fn generation(&self) -> Option<u64> {
-                None
-            }
+        for name in ["token", "lease_token", "client_secret"] {
+            assert!(is_secret(name) && !is_secret("holder"), "{name}");
         }
-        assert_eq!(of(&Stated), json!({ "holder": "bob" }));
         let request = pb::RenewLeaseRequest { token: "bob".into() };
-        assert_eq!(summary("linkemu.v1.Leases/RenewLease", &request), Value::Null);
+        assert_eq!(summary("linkemu.v1.Leases/RenewLease", &request), Json::Null);
     }
 
     #[test]
     fn field_that_raises_the_role_is_set_only_by_another_value_than_its_default() {
+        let method = find("linkemu.v1.Leases/AcquireLease").unwrap();
+        let (field, _) = &method.fields[0];
         let steal = |steal| {
             let request = pb::AcquireLeaseRequest { steal, ..Default::default() };
-            let method = find("linkemu.v1.Leases/AcquireLease").unwrap();
-            is_set(&*message(method.request, &framed(&request)).unwrap(), "steal")
+            request_of(&method.name, &framed(&request)).unwrap().has_field(field)
         };
         assert!(steal(true) && !steal(false));
     }
 
+    proptest! {
+        /// The service decodes the same bytes by other code.
+        #[test]
+        fn field_that_the_service_reads_as_set_raises_the_role(
+            parts in vec((1..4_u64, 0..6_u64, prop_oneof![Just(0), Just(1), Just(300), any::<u64>()]), 0..6)
+        ) {
+            let mut body = Vec::new();
+            for (tag, wire, value) in parts {
+                encode_varint(tag << 3 | wire, &mut body);
+                encode_varint(value, &mut body);
+            }
+            let method = find("linkemu.v1.Linkemu/GetStats").unwrap();
+            let (field, _) = &method.fields[0];
+            let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+            let checked = request_of(&method.name, &[&[0][..], &length, &body].concat());
+            if let Ok(read) = pb::GetStatsRequest::decode(&body[..]) {
+                prop_assert!(checked.is_none_or(|it| it.has_field(field) == read.mark));
+            }
+        }
+    }
+
     #[test]
     fn generation_of_an_answer_is_that_of_the_applied_change() {
-        let generation = |method: &str, answer: &[u8]| {
-            (find(method).unwrap().answer)(answer).unwrap().generation()
+        let generation_of = |method: &str, answer: &[u8]| {
+            let kind = find(method).unwrap().descriptor.output();
+            generation(&DynamicMessage::decode(kind, answer).unwrap())
         };
         let applied = Some(pb::Applied { generation: 7, ..Default::default() });
         let answer = pb::ChangeResponse { applied, ..Default::default() }.encode_to_vec();
-        assert_eq!(generation("linkemu.v1.Linkemu/SetProfile", &answer), Some(7));
-        assert_eq!(generation("linkemu.v1.Linkemu/SetProfile", &[]), Some(0));
+        assert_eq!(generation_of("linkemu.v1.Linkemu/SetProfile", &answer), Some(7));
+        assert_eq!(generation_of("linkemu.v1.Linkemu/SetProfile", &[]), Some(0));
         let answer = pb::ReleaseLeaseResponse { generation: Some(9) }.encode_to_vec();
-        assert_eq!(generation("linkemu.v1.Leases/ReleaseLease", &answer), Some(9));
-        assert_eq!(generation("linkemu.v1.Linkemu/GetVersion", &[]), None);
+        assert_eq!(generation_of("linkemu.v1.Leases/ReleaseLease", &answer), Some(9));
+        assert_eq!(generation_of("linkemu.v1.Linkemu/GetVersion", &[]), None);
     }
 
     #[test]
     fn what_is_cut_compressed_or_garbage_has_no_summary() {
-        let method = find("linkemu.v1.Linkemu/SetProfile").unwrap();
+        let read = |body: &[u8]| request_of("linkemu.v1.Linkemu/SetProfile", body);
         let request = pb::SetProfileRequest { seed: Some(1 << 60), ..Default::default() };
         let good = framed(&request);
         for length in 0..good.len() {
-            assert!(message(method.request, &good[..length]).is_none(), "{length}");
+            assert!(read(&good[..length]).is_none(), "{length}");
         }
         let mut compressed = good.clone();
         compressed[0] = 1;
-        assert!(message(method.request, &compressed).is_none());
-        assert!(message(method.request, &[0, 255, 255, 255, 255, 1]).is_none());
+        assert!(read(&compressed).is_none());
+        assert!(read(&[0, 255, 255, 255, 255, 1]).is_none());
         for name in ["", "/", "linkemu.v1.Linkemu", "linkemu.v1.Linkemu/None", "x/y/z"] {
             assert!(find(name).is_none());
         }

@@ -7,6 +7,7 @@
 //! so that short ones, such as the renewal of a lease, wait for none of them.
 
 use crate::caller::{Caller, Role};
+use crate::methods;
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,12 +22,6 @@ const AT_ONCE: usize = 2;
 const VIEWERS: usize = AT_ONCE - 1;
 /// Bytes above which a request needs a turn.
 const SHORT: usize = 4 << 10;
-/// Methods that need one for any request.
-const COSTLY: [&str; 3] = [
-    "linkemu.v1.Doctor/Diagnose",
-    "linkemu.v1.Envelopes/GetEnvelope",
-    "linkemu.v1.Scenarios/RunScenario",
-];
 
 /// The queue; clones share it.
 #[derive(Clone, Debug)]
@@ -66,7 +61,7 @@ impl Turns {
     /// # Errors
     /// If linkd shuts down.
     pub async fn turn(&self, caller: &Caller, method: &str, bytes: usize) -> Result<Turn, Status> {
-        if bytes <= SHORT && !COSTLY.contains(&method) {
+        if bytes <= SHORT && !methods::find(method).is_some_and(|it| it.is_costly) {
             return Ok(Turn(None));
         }
         let key = (caller.role >= Role::Operator, caller.name.clone());
@@ -145,13 +140,6 @@ mod tests {
 
     fn caller(name: &str, role: Role) -> Caller {
         Caller { name: name.into(), role, ..Caller::linkd() }
-    }
-
-    #[test]
-    fn every_costly_method_exists() {
-        for name in COSTLY {
-            assert!(proto::method::find(name).is_some(), "{name}");
-        }
     }
 
     #[tokio::test]

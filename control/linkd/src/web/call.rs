@@ -4,9 +4,9 @@
 use crate::authorisation::Authorisation;
 use crate::budget::Account;
 use crate::connection::Peer;
+use crate::methods;
 use http::{Request, Response};
 use hyper::body::{Bytes, Frame};
-use proto::method;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -18,8 +18,6 @@ use tonic::{Code, Status};
 use tonic_web::GrpcWebLayer;
 use tower::{Layer, ServiceExt};
 
-/// Methods that browsers may call.
-const PACKAGE: &str = "linkemu.v1.";
 /// Deadline of a request, from its head to the head of its answer.
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -37,8 +35,8 @@ impl Calls {
 
     /// Whether a path is that of a method that browsers may call.
     pub fn serves(path: &str) -> bool {
-        let method = method::find(path.trim_start_matches('/'));
-        method.is_some_and(|method| method.name.starts_with(PACKAGE) && !method.client_streaming)
+        let method = methods::find(path.trim_start_matches('/'));
+        method.is_some_and(|method| method.is_public() && !method.is_client_streaming())
     }
 
     /// Answers a request of gRPC-Web.

@@ -15,7 +15,7 @@ use crate::authorisation::{method_of, name};
 use crate::caller::Caller;
 use crate::intake::Received;
 use crate::refusal::clip;
-use crate::shape::{self, descriptor};
+use crate::{methods, shape};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::header::{
@@ -63,7 +63,7 @@ impl Calls {
             let line = Line::of("refused", &caller, &path);
             from_grpc(&self.gate.refuse(line, status))
         };
-        let Some(method) = descriptor(&path) else {
+        let Some(method) = methods::find(&path).map(|it| &it.descriptor) else {
             return refused(Status::unimplemented(format!("there is no method {}", clip(&path))));
         };
         let account = account(&self.gate, &request);
@@ -285,7 +285,7 @@ fn with_type(mut response: Response<Body>, kind: &'static str) -> Response<Body>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::POOL;
+    use crate::methods::POOL;
 
     #[tokio::test]
     async fn messages_that_arrive_in_pieces_become_lines() {

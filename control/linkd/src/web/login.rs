@@ -6,7 +6,6 @@ use super::sessions::Sessions;
 use crate::caller::{Caller, Role};
 use crate::connection::Peer;
 use crate::refusal;
-use crate::roles;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::web_server;
 use std::net::Ipv6Addr;
@@ -70,7 +69,7 @@ impl web_server::Web for LoginService {
             })?,
         };
         if role > caller.role {
-            return Err(roles::denied(&caller, "a session with that role", role));
+            return Err(refusal::denied(&caller, "a session with that role", role));
         }
         let created = sessions.create(&caller, &peer, role)?;
         let path = format!("/login#{}", created.token);

@@ -4,8 +4,7 @@
 
 use super::json::LINES;
 use super::site::JSON;
-use crate::roles;
-use crate::shape::POOL;
+use crate::methods::{self, POOL};
 use prost_reflect::prost_types::FileDescriptorProto;
 use prost_reflect::{
     Cardinality, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor,
@@ -69,7 +68,7 @@ fn build() -> OpenApi {
 fn operation(method: &MethodDescriptor, tag: &str, schemas: &mut Schemas) -> OperationBuilder {
     let file = method.parent_service().parent_file();
     let text = comment(file.file_descriptor_proto(), method.path());
-    let role = roles::of_method(&format!("{PACKAGE}.{tag}/{}", method.name()));
+    let role = methods::role_of(&format!("{PACKAGE}.{tag}/{}", method.name()));
     let request = ContentBuilder::new().schema(Some(schemas.reference(&method.input()))).build();
     let request = RequestBodyBuilder::new().content(JSON, request).required(Some(Required::True));
     let output = schemas.reference(&method.output());
@@ -304,11 +303,8 @@ mod tests {
             .keys()
             .map(|path| path[1..].to_owned())
             .collect();
-        let served = proto::method::all().iter().filter(|method| !method.client_streaming);
-        let served: BTreeSet<String> = served
-            .map(|method| method.name.to_owned())
-            .filter(|name| name.starts_with("linkemu.v1."))
-            .collect();
+        let served = methods::all().filter(|it| it.is_public() && !it.is_client_streaming());
+        let served: BTreeSet<String> = served.map(|method| method.name.clone()).collect();
         assert_eq!(named, served);
         let set = &document["paths"]["/linkemu.v1.Linkemu/SetProfile"]["post"];
         assert_eq!(set["x-role"], "operator");
