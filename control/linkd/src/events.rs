@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The last 4096 events of the link and its controllers, and their watchers.
 
-use crate::caller::Caller;
-use crate::watching::Watching;
+use crate::watching::{Messages, Watching};
+use futures_util::stream::unfold;
 use owner::{Journal, Next};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_server;
 use std::time::SystemTime;
-use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 /// The events. Clones share them.
@@ -50,19 +49,18 @@ pub(crate) struct Service {
 
 #[tonic::async_trait]
 impl events_server::Events for Service {
-    type WatchEventsStream = ReceiverStream<Result<pb::Event, Status>>;
+    type WatchEventsStream = Messages<pb::Event>;
 
     async fn watch_events(
         &self,
         request: Request<pb::WatchEventsRequest>,
     ) -> Result<Response<Self::WatchEventsStream>, Status> {
-        let permit = self.watching.permit(&Caller::of(&request))?;
-        let mut stopping = self.watching.ending(&request);
+        let watch = self.watching.begin(&request)?;
         let events = self.events.clone();
         let mut last = events.last();
         let newest = *last.borrow_and_update();
         let pb::WatchEventsRequest { after, once } = request.into_inner();
-        let mut after = match after {
+        let after = match after {
             None => newest,
             Some(0) => events.0.before_all(),
             Some(after) if after > newest => {
@@ -73,40 +71,29 @@ impl events_server::Events for Service {
             }
             Some(after) => after,
         };
-        let (sender, receiver) = mpsc::channel(16);
-        tokio::spawn(async move {
-            let _permit = permit;
-            loop {
-                let answer = match events.next(after) {
-                    Next::Entry(_, event) => {
-                        after = event.sequence;
-                        Ok(event)
-                    }
-                    Next::Gone(oldest) => Err(Status::data_loss(format!(
-                        "event {} is gone, {oldest} is the oldest that is kept: watch from \
-                         there, and read faster",
-                        after + 1
-                    ))),
-                    Next::Nothing if once => return,
-                    Next::Nothing => {
-                        tokio::select! {
-                            _ = last.changed() => {}
-                            () = sender.closed() => return,
-                            () = stopping.stopped() => {
-                                let _ = sender.try_send(Err(stopping.status()));
-                                return;
-                            }
+        let next =
+            unfold((events, last, Some(after)), move |(events, mut last, after)| async move {
+                let after = after?;
+                loop {
+                    match events.next(after) {
+                        Next::Entry(_, event) => {
+                            let after = Some(event.sequence);
+                            return Some((Ok(event), (events, last, after)));
                         }
-                        continue;
+                        Next::Gone(oldest) => {
+                            let gone = Status::data_loss(format!(
+                                "event {} is gone, {oldest} is the oldest that is kept: watch from \
+                             there, and read faster",
+                                after + 1
+                            ));
+                            return Some((Err(gone), (events, last, None)));
+                        }
+                        Next::Nothing if once => return None,
+                        Next::Nothing => last.changed().await.ok()?,
                     }
-                };
-                let ends = answer.is_err();
-                if sender.send(answer).await.is_err() || ends {
-                    return;
                 }
-            }
-        });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+            });
+        Ok(watch.answer(next))
     }
 }
 

@@ -7,17 +7,16 @@ use crate::control::{change_links, to_its_end};
 use crate::given;
 use crate::links::Links;
 use crate::refusal;
-use crate::watching::Watching;
+use crate::watching::{Messages, Watching};
 use certificate::Limits;
+use futures_util::stream::unfold;
 use profile::{Entry, Origin};
 use prost::Message;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_server::Linkemu;
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 /// Intervals of a statistics stream: 10 ms to 1 h.
@@ -211,7 +210,7 @@ impl Linkemu for Service {
         control.list_client_page(request.into_inner()).await.map(Response::new)
     }
 
-    type WatchStatsStream = ReceiverStream<Result<pb::Stats, Status>>;
+    type WatchStatsStream = Messages<pb::Stats>;
 
     async fn watch_stats(
         &self,
@@ -228,30 +227,14 @@ impl Linkemu for Service {
                 return Err(refusal::field("interval_ns", message));
             }
         };
-        let permit = self.watching.permit(&Caller::of(&request))?;
-        let (sender, receiver) = mpsc::channel(1);
+        let watch = self.watching.begin(&request)?;
         let dataplane = self.links.control(&request)?.dataplane().clone();
-        let mut stopping = self.watching.ending(&request);
-        tokio::spawn(async move {
-            let _permit = permit;
-            let mut ticks = tokio::time::interval(Duration::from_nanos(interval_ns));
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            loop {
-                tokio::select! {
-                    _ = ticks.tick() => {}
-                    () = sender.closed() => return,
-                    () = stopping.stopped() => {
-                        let _ = sender.try_send(Err(stopping.status()));
-                        return;
-                    }
-                }
-                let snapshot = dataplane.stats(false).await;
-                let last = snapshot.is_err();
-                if sender.send(snapshot).await.is_err() || last {
-                    return;
-                }
-            }
+        let mut ticks = tokio::time::interval(Duration::from_nanos(interval_ns));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let stats = unfold((ticks, dataplane), |(mut ticks, dataplane)| async move {
+            ticks.tick().await;
+            Some((dataplane.stats(false).await, (ticks, dataplane)))
         });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        Ok(watch.answer(stats))
     }
 }

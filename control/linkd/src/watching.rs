@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Common rules of all streams: their number is limited, and they end with linkd and with the
-//! watcher's certificate.
+//! Streams to watchers. Their number is limited, and they end with linkd and with the watcher's
+//! certificate.
 
 use crate::caller::Caller;
 use crate::connection::Peer;
 use crate::shares::{Holder, Limit, Share, Shares};
+use futures_util::stream::unfold;
+use futures_util::{Stream, StreamExt};
+use std::pin::Pin;
 use tokio::sync::watch;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 /// Streams at once of local callers, and of network callers.
 const STREAMS: Limit = Limit { caller: 32, address: 128, all: 128 };
@@ -27,30 +30,57 @@ impl Watching {
         Self { local: Shares::new(STREAMS), remote: Shares::new(STREAMS), stopping }
     }
 
+    /// A place for a stream that answers a request.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED.
+    pub fn begin<T>(&self, request: &Request<T>) -> Result<Watch, Status> {
+        let _place = self.permit(&Caller::of(request))?;
+        let ended = request.extensions().get::<Peer>().and_then(Peer::ended);
+        Ok(Watch { _place, stopping: self.stopping.clone(), ended })
+    }
+
     /// Held by a stream of a caller for as long as it lasts.
-    pub fn permit(&self, caller: &Caller) -> Result<Share, Status> {
+    fn permit(&self, caller: &Caller) -> Result<Share, Status> {
         let streams = if caller.is_local() { &self.local } else { &self.remote };
         let share = streams.take(Holder::from(caller), 1);
         share.map_err(|over| Status::resource_exhausted(over.told("streams")))
     }
-
-    /// For a stream that answers a request.
-    pub fn ending<T>(&self, request: &Request<T>) -> Stopping {
-        let ended = request.extensions().get::<Peer>().and_then(Peer::ended);
-        Stopping { stopping: self.stopping.clone(), ended }
-    }
 }
 
-/// Says that linkd is about to end, or that the certificate of a caller has ended.
-#[derive(Clone, Debug)]
-pub(crate) struct Stopping {
+/// An answer of messages.
+pub(crate) type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// A stream to a watcher that begins.
+pub(crate) struct Watch {
+    _place: Share,
+    /// True: linkd is about to end.
     stopping: watch::Receiver<bool>,
+    /// Says why, when the caller's certificate has ended.
     ended: Option<watch::Receiver<Option<String>>>,
 }
 
-impl Stopping {
-    /// Waits for it.
-    pub async fn stopped(&mut self) {
+impl Watch {
+    /// Sends what a source yields, until it ends or fails, or nobody may watch any longer. The next
+    /// message is asked for when the watcher has taken the one before.
+    pub fn answer<T: 'static>(
+        self,
+        source: impl Stream<Item = Result<T, Status>> + Send + 'static,
+    ) -> Response<Messages<T>> {
+        let messages = unfold(Some((self, Box::pin(source))), |state| async move {
+            let (mut watch, mut source) = state?;
+            let message = tokio::select! {
+                () = watch.stopped() => Err(watch.status()),
+                message = source.next() => message?,
+            };
+            let state = message.is_ok().then_some((watch, source));
+            Some((message, state))
+        });
+        Response::new(Box::pin(messages))
+    }
+
+    /// Waits until nobody, or this caller, may watch any longer.
+    async fn stopped(&mut self) {
         // An error is the end as well.
         let stopping = self.stopping.wait_for(|stopping| *stopping);
         let Some(ended) = &mut self.ended else {
@@ -63,8 +93,7 @@ impl Stopping {
         }
     }
 
-    /// The status with which such a stream ends.
-    pub fn status(&self) -> Status {
+    fn status(&self) -> Status {
         match self.ended.as_ref().and_then(|ended| ended.borrow().clone()) {
             Some(why) => Status::unauthenticated(why),
             None => Status::unavailable("linkd is shutting down"),

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkemu.v1.History`: past and current totals of links.
 
-use crate::caller::Caller;
 use crate::history::{COARSE, FINE, History};
 use crate::links::Links;
 use crate::refusal;
-use crate::watching::Watching;
+use crate::watching::{Messages, Watching};
+use futures_util::stream::unfold;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::history_server;
 use proto::{LINK_METADATA, MAIN_LINK, link_id};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 /// Intervals of WatchLinks: 100 ms to 1 h.
@@ -25,6 +24,12 @@ pub(crate) struct HistoryService {
     pub links: Links,
     pub history: History,
     pub watching: Watching,
+}
+
+/// The last message of a watcher.
+struct Last {
+    round: u64,
+    sent: Option<Instant>,
 }
 
 #[tonic::async_trait]
@@ -47,14 +52,13 @@ impl history_server::History for HistoryService {
         Ok(Response::new(pb::GetHistoryResponse { samples }))
     }
 
-    type WatchLinksStream = ReceiverStream<Result<pb::WatchLinksResponse, Status>>;
+    type WatchLinksStream = Messages<pb::WatchLinksResponse>;
 
     async fn watch_links(
         &self,
         request: Request<pb::WatchLinksRequest>,
     ) -> Result<Response<Self::WatchLinksStream>, Status> {
-        let permit = self.watching.permit(&Caller::of(&request))?;
-        let mut stopping = self.watching.ending(&request);
+        let watch = self.watching.begin(&request)?;
         let pb::WatchLinksRequest { interval_ns, links } = request.into_inner();
         let interval = match interval_ns {
             0 => COARSE,
@@ -75,45 +79,37 @@ impl history_server::History for HistoryService {
             self.links.named(link)?;
         }
         let links: BTreeSet<String> = links.iter().map(|link| link_id(link).to_owned()).collect();
+        let links = Arc::new(links);
         let history = self.history.clone();
         let mut rounds = history.rounds();
         let watcher = history.watch(interval);
-        let (sender, receiver) = mpsc::channel(1);
-        tokio::spawn(async move {
-            let _held = (permit, watcher);
-            // The first message has what there is.
-            let (mut seen, mut sent) = (0, None);
-            rounds.mark_changed();
-            loop {
-                tokio::select! {
-                    changed = rounds.changed() => if changed.is_err() { return },
-                    () = sender.closed() => return,
-                    () = stopping.stopped() => {
-                        let _ = sender.try_send(Err(stopping.status()));
-                        return;
+        let last = Last { round: 0, sent: None };
+        // The first message has what there is.
+        rounds.mark_changed();
+        let state = (history, watcher, rounds, last);
+        let samples = unfold(state, move |(history, watcher, mut rounds, mut last)| {
+            let links = links.clone();
+            async move {
+                loop {
+                    rounds.changed().await.ok()?;
+                    let (round, now) = (*rounds.borrow_and_update(), Instant::now());
+                    // A little early, so that a round that comes early is not left out.
+                    let early = FINE / 2;
+                    if last.sent.is_some_and(|sent| now.duration_since(sent) + early < interval) {
+                        continue;
                     }
-                }
-                let (round, now) = (*rounds.borrow_and_update(), Instant::now());
-                // A little early, so that a round that comes early is not left out.
-                let early = FINE / 2;
-                if sent.is_some_and(|sent| now.duration_since(sent) + early < interval) {
-                    continue;
-                }
-                let samples = history.since(seen).into_iter();
-                let samples = samples.filter(|(name, _)| links.is_empty() || links.contains(name));
-                let samples: Vec<_> = samples.map(|(_, sample)| sample).collect();
-                if samples.is_empty() {
-                    continue;
-                }
-                (seen, sent) = (round, Some(now));
-                // The next one goes when the caller has taken this one.
-                let sending = sender.send(Ok(pb::WatchLinksResponse { samples }));
-                tokio::select! {
-                    sent = sending => if sent.is_err() { return },
-                    () = stopping.stopped() => return,
+                    let samples = history.since(last.round).into_iter();
+                    let is_asked = |name: &String| links.is_empty() || links.contains(name);
+                    let samples = samples.filter(|(name, _)| is_asked(name));
+                    let samples: Vec<_> = samples.map(|(_, sample)| sample).collect();
+                    if !samples.is_empty() {
+                        last = Last { round, sent: Some(now) };
+                        let message = Ok(pb::WatchLinksResponse { samples });
+                        return Some((message, (history, watcher, rounds, last)));
+                    }
                 }
             }
         });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        Ok(watch.answer(samples))
     }
 }

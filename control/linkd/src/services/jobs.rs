@@ -4,12 +4,11 @@
 use crate::caller::Caller;
 use crate::jobs::{Jobs, Spec};
 use crate::links::Links;
-use crate::watching::Watching;
+use crate::watching::{Messages, Watching};
+use futures_util::stream::unfold;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::jobs_server;
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 /// Between two messages of a watcher.
@@ -61,49 +60,29 @@ impl jobs_server::Jobs for JobService {
         Ok(Response::new(pb::ListJobsResponse { jobs: self.jobs.list() }))
     }
 
-    type WatchJobStream = ReceiverStream<Result<pb::Job, Status>>;
+    type WatchJobStream = Messages<pb::Job>;
 
     async fn watch_job(
         &self,
         request: Request<pb::WatchJobRequest>,
     ) -> Result<Response<Self::WatchJobStream>, Status> {
-        let permit = self.watching.permit(&Caller::of(&request))?;
-        let mut stopping = self.watching.ending(&request);
+        let watch = self.watching.begin(&request)?;
         let name = request.into_inner().name;
-        let mut last = self.jobs.get(&name)?;
+        self.jobs.get(&name)?;
         let jobs = self.jobs.clone();
-        let (sender, receiver) = mpsc::channel(1);
-        tokio::spawn(async move {
-            let _permit = permit;
-            let mut message = Ok(last.clone());
-            loop {
-                let is_last = message.as_ref().map_or(true, has_ended);
-                // The next one goes when the caller has taken this one.
-                tokio::select! {
-                    sent = sender.send(message) => if sent.is_err() || is_last { return },
-                    () = stopping.stopped() => return,
+        // The job that was sent last; none after its end.
+        let changes = unfold((Some(None), jobs, name), |(last, jobs, name)| async move {
+            let last = last?;
+            let job = loop {
+                match jobs.get(&name) {
+                    Ok(job) if last.as_ref() == Some(&job) => tokio::time::sleep(PERIOD).await,
+                    job => break job,
                 }
-                message = loop {
-                    tokio::select! {
-                        () = tokio::time::sleep(PERIOD) => {}
-                        () = sender.closed() => return,
-                        () = stopping.stopped() => {
-                            let _ = sender.try_send(Err(stopping.status()));
-                            return;
-                        }
-                    }
-                    match jobs.get(&name) {
-                        Ok(job) if job == last => {}
-                        Ok(job) => {
-                            last = job.clone();
-                            break Ok(job);
-                        }
-                        Err(gone) => break Err(gone),
-                    }
-                };
-            }
+            };
+            let last = job.as_ref().ok().filter(|job| !has_ended(job)).cloned().map(Some);
+            Some((job, (last, jobs, name)))
         });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        Ok(watch.answer(changes))
     }
 
     async fn cancel_job(

@@ -4,11 +4,10 @@
 use crate::caller::Caller;
 use crate::control::to_its_end;
 use crate::links::Links;
-use crate::watching::Watching;
+use crate::watching::{Messages, Watching};
+use futures_util::stream::unfold;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::leases_server;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 pub(crate) struct LeaseService {
@@ -54,40 +53,26 @@ impl leases_server::Leases for LeaseService {
         }
     }
 
-    type WatchLeaseStream = ReceiverStream<Result<pb::LeaseState, Status>>;
+    type WatchLeaseStream = Messages<pb::LeaseState>;
 
     async fn watch_lease(
         &self,
         request: Request<pb::WatchLeaseRequest>,
     ) -> Result<Response<Self::WatchLeaseStream>, Status> {
         let control = self.links.control(&request)?;
-        let permit = self.watching.permit(&Caller::of(&request))?;
-        let mut stopping = self.watching.ending(&request);
-        let mut changes = control.lease_changes();
-        let (sender, receiver) = mpsc::channel(1);
-        tokio::spawn(async move {
-            let _permit = permit;
-            let mut sent = None;
+        let watch = self.watching.begin(&request)?;
+        let changes = control.lease_changes();
+        let states = unfold((control, changes, None), |(control, mut changes, sent)| async move {
             loop {
                 changes.mark_unchanged();
                 let lease = control.changing().await.leases.0.as_ref().map(|it| it.lease.clone());
                 let state = pb::LeaseState { lease };
                 if sent.as_ref() != Some(&state) {
-                    if sender.send(Ok(state.clone())).await.is_err() {
-                        return;
-                    }
-                    sent = Some(state);
+                    return Some((Ok(state.clone()), (control, changes, Some(state))));
                 }
-                tokio::select! {
-                    changed = changes.changed() => if changed.is_err() { return },
-                    () = sender.closed() => return,
-                    () = stopping.stopped() => {
-                        let _ = sender.try_send(Err(stopping.status()));
-                        return;
-                    }
-                }
+                changes.changed().await.ok()?;
             }
         });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        Ok(watch.answer(states))
     }
 }

@@ -5,10 +5,10 @@ use crate::caller::Caller;
 use crate::control::to_its_end;
 use crate::links::{Lane, Links};
 use crate::scenarios::{Scenarios, message, named};
+use crate::watching::Messages;
+use futures_util::stream::unfold;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::scenarios_server;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 /// The calls, each about the scenario of a link.
@@ -86,36 +86,21 @@ impl scenarios_server::Scenarios for ScenarioService {
         Ok(Response::new(status.state.unwrap_or_default()))
     }
 
-    type WatchScenarioStream = ReceiverStream<Result<pb::ScenarioState, Status>>;
+    type WatchScenarioStream = Messages<pb::ScenarioState>;
 
     async fn watch_scenario(
         &self,
         request: Request<pb::WatchScenarioRequest>,
     ) -> Result<Response<Self::WatchScenarioStream>, Status> {
         let Scenarios { watching, state, .. } = self.0.of(&request)?.scenarios;
-        let permit = watching.permit(&Caller::of(&request))?;
-        let (sender, receiver) = mpsc::channel(1);
+        let watch = watching.begin(&request)?;
         let mut state = state.subscribe();
-        let mut stopping = watching.ending(&request);
-        tokio::spawn(async move {
-            let _permit = permit;
-            state.mark_changed();
-            loop {
-                tokio::select! {
-                    biased;
-                    _ = state.changed() => {}
-                    () = sender.closed() => return,
-                    () = stopping.stopped() => {
-                        let _ = sender.try_send(Err(stopping.status()));
-                        return;
-                    }
-                }
-                let next = state.borrow_and_update().clone();
-                if sender.send(Ok(next)).await.is_err() {
-                    return;
-                }
-            }
+        state.mark_changed();
+        let states = unfold(state, |mut state| async move {
+            state.changed().await.ok()?;
+            let next = state.borrow_and_update().clone();
+            Some((Ok(next), state))
         });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        Ok(watch.answer(states))
     }
 }
