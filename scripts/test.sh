@@ -62,6 +62,8 @@ cargo_test() {
 
 unit_tests() {
     local code=0
+    # Many tests wait for programs and streams: with as many threads as processors, processors stand idle.
+    export RUST_TEST_THREADS=$((2 * $(nproc)))
     cargo_test --lib --bins --test main -- "$@" || code=1
     cargo_test --doc -- "$@" || code=1
     return $code

@@ -75,7 +75,7 @@ const TESTS: &[Test] = tests! {
     Both RealTime Programs multipath::mptcp_adds_up_links_and_survives_one,
     Once RealTime Programs handover::scenario_swaps_delays_of_two_links_at_one_instant,
     Once RealTime Programs workers::two_workers_emulate_one_link,
-    Both RealTime Programs throughput::tcp_download_keeps_share_of_bridge_throughput,
+    OnlyLong RealTime Programs throughput::tcp_download_keeps_share_of_bridge_throughput,
     Both RealTime Programs rest::adaptive_worker_sleeps_and_is_on_time,
     Once RealTime Programs model::outages_and_losses_match_core,
     OnlyLong RealTime Programs model::outages_slow_cubic_less_than_equal_loss_per_packet,
@@ -122,7 +122,7 @@ const TESTS: &[Test] = tests! {
 };
 
 fn main() -> anyhow::Result<ExitCode> {
-    let mut suite = Suite::new("smoke")?;
+    let mut suite = Suite::new("smoke")?.patient_at_a_time(2);
     let cpus = suite.cpus().clone();
     cpus.keep_to_hosts();
     for &(name, needs, timing, forms) in TESTS {

@@ -16,7 +16,7 @@ use smoke::cpus::Cpus;
 use smoke::iperf::{Download, Plan};
 use smoke::testbed::{Middle, Options, Testbed};
 
-use super::{Form, SEED, emulator, on_bed};
+use super::{SEED, emulator, on_bed};
 
 const SECONDS: u64 = 2;
 /// The emulator's throughput in the bridge's at least. On two processors it is 0.71 to 1.02; the
@@ -24,12 +24,7 @@ const SECONDS: u64 = 2;
 const LEAST: f64 = 0.4;
 
 /// Pairs of beds.
-const fn rounds(form: Form) -> usize {
-    match form {
-        Form::Short => 3,
-        Form::Long => 7,
-    }
-}
+const ROUNDS: usize = 7;
 
 /// What a download got.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +34,9 @@ struct Got {
     hosts_ns: f64,
 }
 
-pub fn tcp_download_keeps_share_of_bridge_throughput(
-    cpus: &Cpus,
-    form: Form,
-) -> anyhow::Result<()> {
+pub fn tcp_download_keeps_share_of_bridge_throughput(cpus: &Cpus) -> anyhow::Result<()> {
     let (mut bridge, mut ours) = (Vec::new(), Vec::new());
-    for _ in 0..rounds(form) {
+    for _ in 0..ROUNDS {
         let options = Options { middle: Middle::Bridge, ..emulator(1) };
         on_bed(cpus, options, |bed| {
             bridge.push(download(bed, cpus)?);
