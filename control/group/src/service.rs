@@ -88,7 +88,10 @@ impl Executor for Boxes {
     }
 
     async fn withdraw(&self, group: &Group) -> Result<Vec<dp::HeldClient>, Status> {
-        group.withdraw().await;
+        let group = group.clone();
+        // At all boxes, also when the caller has gone.
+        let withdrawn = tokio::spawn(async move { group.withdraw().await }).await;
+        withdrawn.map_err(|_| Status::internal("no result"))?;
         Ok(Vec::new())
     }
 
@@ -107,10 +110,9 @@ impl Executor for Boxes {
     async fn set_offload(
         &self,
         group: &Group,
-        offload: Option<dp::Offload>,
-        expected: u64,
+        request: dp::SetOffloadRequest,
     ) -> Result<(), Status> {
-        group.set_offload(offload, expected).await
+        group.set_offload(request.offload, request.expected_generation).await
     }
 
     async fn current(&self, group: &Group) -> Result<Current, Status> {

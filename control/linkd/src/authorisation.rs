@@ -320,8 +320,7 @@ impl Asked {
                 Ok(answer) => {
                     let trailers = answer.trailers.as_ref();
                     status = trailers.and_then(Status::from_header_map);
-                    let message = summary::message(method.descriptor.output(), &answer.bytes);
-                    generation = message.and_then(|message| summary::generation(&message));
+                    generation = summary::generation(method.descriptor.output(), &answer.bytes);
                     answer.charged(account)
                 }
             },

@@ -135,6 +135,15 @@ mod tests {
                 assert!(*role > method.role, "{}: {field} is of no consequence", method.name);
             }
         }
+        // The option is read in the requests of public methods alone.
+        let is_read = |field: &FieldDescriptor| {
+            let mut methods = all().filter(|it| it.is_public() && !it.is_client_streaming());
+            methods.any(|method| method.fields.iter().any(|(read, _)| read == field))
+        };
+        for field in POOL.all_messages().flat_map(|message| message.fields().collect::<Vec<_>>()) {
+            let is_given = stated(&field.options(), "role_if_set").is_some();
+            assert!(!is_given || is_read(&field), "{}: role_if_set", field.full_name());
+        }
     }
 
     #[test]
@@ -147,7 +156,11 @@ mod tests {
         assert_eq!(of("linkemu.v1.Captures/Capture"), (Operator, 0));
         let steal = &find("linkemu.v1.Leases/AcquireLease").unwrap().fields[..];
         assert!(matches!(steal, [(field, Admin)] if field.name() == "steal"), "{steal:?}");
-        assert!(find("linkemu.v1.Doctor/Diagnose").unwrap().is_costly);
+        let mut costly: Vec<_> = all().filter(|it| it.is_costly).map(|it| &*it.name).collect();
+        costly.sort_unstable();
+        let diagnose = "linkemu.v1.Doctor/Diagnose";
+        let envelope = "linkemu.v1.Envelopes/GetEnvelope";
+        assert_eq!(costly, [diagnose, envelope, "linkemu.v1.Scenarios/RunScenario"]);
     }
 
     #[test]

@@ -37,9 +37,10 @@ pub(crate) fn check_json(text: &[u8]) -> Result<(), Status> {
 
 /// Checks a request of a method in protobuf, which may be none.
 pub(crate) fn check(method: &Method, message: &[u8]) -> Result<(), Status> {
-    let mut count = 0;
-    count_messages(&method.descriptor.input(), message, DEPTH, &mut count);
-    within(count, MESSAGES, "messages")
+    let mut found = Found::default();
+    found.add(&method.descriptor.input(), message, DEPTH);
+    within(found.messages, MESSAGES, "messages")?;
+    within(found.values, VALUES, "values")
 }
 
 fn within(count: usize, most: usize, what: &str) -> Result<(), Status> {
@@ -51,36 +52,60 @@ fn within(count: usize, most: usize, what: &str) -> Result<(), Status> {
     )))
 }
 
-/// Adds the messages in one. Stops where it is malformed, which its decoder reports.
-fn count_messages(
-    kind: &MessageDescriptor,
-    mut rest: &[u8],
-    depth: usize,
-    count: &mut usize,
-) -> Option<()> {
-    while !rest.is_empty() {
-        let (tag, wire) = encoding::decode_key(&mut rest).ok()?;
-        let length = match wire {
-            WireType::Varint => {
-                encoding::decode_varint(&mut rest).ok()?;
-                0
+/// What is in a message.
+#[derive(Default)]
+struct Found {
+    messages: usize,
+    /// Fields, and elements of packed lists.
+    values: usize,
+}
+
+impl Found {
+    /// Adds what is in a message. Stops where it is malformed, which its decoder reports.
+    fn add(&mut self, kind: &MessageDescriptor, mut rest: &[u8], depth: usize) -> Option<()> {
+        while !rest.is_empty() {
+            let (tag, wire) = encoding::decode_key(&mut rest).ok()?;
+            let length = match wire {
+                WireType::Varint => {
+                    encoding::decode_varint(&mut rest).ok()?;
+                    0
+                }
+                WireType::SixtyFourBit => 8,
+                WireType::ThirtyTwoBit => 4,
+                WireType::LengthDelimited => encoding::decode_varint(&mut rest).ok()?,
+                // Groups are not used: what is in one is counted as if it were beside it.
+                WireType::StartGroup | WireType::EndGroup => 0,
+            };
+            let (content, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+            rest = after;
+            self.values += 1;
+            if wire == WireType::LengthDelimited
+                && let Some(field) = kind.get_field(tag)
+            {
+                match field.kind() {
+                    Kind::Message(kind) => {
+                        self.messages += 1;
+                        self.add(&kind, content, depth.checked_sub(1)?)?;
+                    }
+                    kind if field.is_list() => self.values += packed(&kind, content),
+                    _ => {}
+                }
             }
-            WireType::SixtyFourBit => 8,
-            WireType::ThirtyTwoBit => 4,
-            WireType::LengthDelimited => encoding::decode_varint(&mut rest).ok()?,
-            // Groups are not used.
-            WireType::StartGroup | WireType::EndGroup => return None,
-        };
-        let (content, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-        rest = after;
-        if wire == WireType::LengthDelimited
-            && let Some(Kind::Message(kind)) = kind.get_field(tag).map(|field| field.kind())
-        {
-            *count += 1;
-            count_messages(&kind, content, depth.checked_sub(1)?, count)?;
         }
+        Some(())
     }
-    Some(())
+}
+
+/// Elements of a packed list, besides the first.
+fn packed(kind: &Kind, content: &[u8]) -> usize {
+    let elements = match kind {
+        Kind::String | Kind::Bytes | Kind::Message(_) => 1,
+        Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => content.len() / 8,
+        Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => content.len() / 4,
+        // The last byte of a varint has no continuation bit.
+        _ => content.iter().filter(|byte| **byte < 0x80).count(),
+    };
+    elements.saturating_sub(1)
 }
 
 #[cfg(test)]
@@ -108,6 +133,27 @@ mod tests {
         let status = check(method, &request(MESSAGES - 1).encode_to_vec()).unwrap_err();
         assert!(status.message().contains("65537 messages"), "{status:?}");
         check(method, b"\x0a\x05\x0a").unwrap();
+    }
+
+    #[test]
+    fn values_are_counted_in_packed_lists_and_in_fields_that_nobody_knows() {
+        let method = find("linkemu.v1.Linkemu/ValidateProfile").unwrap();
+        let delays = |count| {
+            let trace = pb::PathTrace { delays_ns: vec![7; count], ..Default::default() };
+            let pipe = pb::Pipe { path_trace: Some(trace), ..Default::default() };
+            let profile = pb::Profile { forward_pipe: Some(pipe), ..Default::default() };
+            let request =
+                pb::ValidateProfileRequest { profile: Some(profile), ..Default::default() };
+            check(method, &request.encode_to_vec())
+        };
+        delays(VALUES - 3).unwrap();
+        let status = delays(VALUES - 2).unwrap_err();
+        assert!(status.message().contains("1200001 values"), "{status:?}");
+        // Field 31 as a varint; and the same after the begin of a group.
+        let unknown = [0xf8, 0x01, 1].repeat(VALUES + 1);
+        check(method, &unknown[3..]).unwrap();
+        check(method, &unknown).unwrap_err();
+        check(method, &[&[0xfb, 0x01], &unknown[..]].concat()).unwrap_err();
     }
 
     #[test]

@@ -30,11 +30,14 @@ pub(crate) fn message(kind: MessageDescriptor, body: &[u8]) -> Option<DynamicMes
 
 /// Value of `applied.generation`, or of `generation` if the type has no `applied`. 0 if it is not set,
 /// nothing if the type has neither.
-pub(crate) fn generation(message: &DynamicMessage) -> Option<u64> {
+pub(crate) fn generation(kind: MessageDescriptor, body: &[u8]) -> Option<u64> {
+    // Answers may be long.
+    ["applied", "generation"].iter().find(|name| kind.get_field_by_name(name).is_some())?;
+    let message = message(kind, body)?;
     let of = |message: &DynamicMessage| message.get_field_by_name("generation")?.as_u64();
     match message.get_field_by_name("applied").as_deref().and_then(Value::as_message) {
         Some(applied) => of(applied),
-        None => of(message),
+        None => of(&message),
     }
 }
 
@@ -168,6 +171,8 @@ mod tests {
         }
         let request = pb::RenewLeaseRequest { token: "bob".into() };
         assert_eq!(summary("linkemu.v1.Leases/RenewLease", &request), Json::Null);
+        let request = pb::UploadJobInputRequest { data: vec![1], ..Default::default() };
+        assert_eq!(summary("linkemu.v1.Jobs/UploadJobInput", &request), Json::Null);
     }
 
     #[test]
@@ -205,8 +210,9 @@ mod tests {
     #[test]
     fn generation_of_an_answer_is_that_of_the_applied_change() {
         let generation_of = |method: &str, answer: &[u8]| {
-            let kind = find(method).unwrap().descriptor.output();
-            generation(&DynamicMessage::decode(kind, answer).unwrap())
+            let length = u32::try_from(answer.len()).unwrap().to_be_bytes();
+            let body = [&[0][..], &length, answer].concat();
+            generation(find(method).unwrap().descriptor.output(), &body)
         };
         let applied = Some(pb::Applied { generation: 7, ..Default::default() });
         let answer = pb::ChangeResponse { applied, ..Default::default() }.encode_to_vec();

@@ -5,10 +5,10 @@
 use crate::caller::Caller;
 use crate::connection::Peer;
 use crate::shares::{Holder, Limit, Share, Shares};
-use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
-use std::pin::Pin;
-use tokio::sync::watch;
+use std::pin::pin;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 /// Streams at once of local callers, and of network callers.
@@ -49,7 +49,7 @@ impl Watching {
 }
 
 /// An answer of messages.
-pub(crate) type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(crate) type Messages<T> = ReceiverStream<Result<T, Status>>;
 
 /// A stream to a watcher that begins.
 pub(crate) struct Watch {
@@ -61,22 +61,36 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Sends what a source yields, until it ends or fails, or nobody may watch any longer. The next
-    /// message is asked for when the watcher has taken the one before.
-    pub fn answer<T: 'static>(
-        self,
+    /// Sends what a source yields, until it ends or fails, or nobody may watch any longer. The source is
+    /// asked for the next message when the connection has taken the one before the last.
+    ///
+    /// A task of its own polls the source: it may wait for a lock, and a lock that is given to a future
+    /// that nobody polls, because its watcher does not read, would be held for ever.
+    pub fn answer<T: Send + 'static>(
+        mut self,
         source: impl Stream<Item = Result<T, Status>> + Send + 'static,
     ) -> Response<Messages<T>> {
-        let messages = unfold(Some((self, Box::pin(source))), |state| async move {
-            let (mut watch, mut source) = state?;
-            let message = tokio::select! {
-                () = watch.stopped() => Err(watch.status()),
-                message = source.next() => message?,
-            };
-            let state = message.is_ok().then_some((watch, source));
-            Some((message, state))
+        let (sender, receiver) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let mut source = pin!(source);
+            loop {
+                let message = tokio::select! {
+                    message = source.next() => message,
+                    () = sender.closed() => return,
+                    () = self.stopped() => {
+                        let _ = sender.try_send(Err(self.status()));
+                        return;
+                    }
+                };
+                let Some(message) = message else { return };
+                let is_last = message.is_err();
+                tokio::select! {
+                    sent = sender.send(message) => if sent.is_err() || is_last { return },
+                    () = self.stopped() => return,
+                }
+            }
         });
-        Response::new(Box::pin(messages))
+        Response::new(ReceiverStream::new(receiver))
     }
 
     /// Waits until nobody, or this caller, may watch any longer.
@@ -105,6 +119,12 @@ impl Watch {
 mod tests {
     use super::*;
     use crate::caller::Role;
+    use futures_util::FutureExt;
+    use futures_util::stream::unfold;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::sync::Mutex;
+    use tokio::time::timeout;
 
     #[test]
     fn viewer_with_all_its_streams_leaves_some_to_others() {
@@ -123,5 +143,30 @@ mod tests {
         watching.permit(&caller("ann", Role::Viewer, "web 127.0.0.1:6")).unwrap();
         watching.permit(&caller("eve", Role::Operator, "web 127.0.0.1:7")).unwrap();
         watching.permit(&caller("eve", Role::Viewer, "unix")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn watcher_that_does_not_read_holds_no_lock() {
+        let (_stop, stopping) = watch::channel(false);
+        let watching = Watching::new(stopping);
+        let lock = Arc::new(Mutex::new(()));
+        let held = lock.clone().lock_owned().await;
+        let mut streams = Vec::new();
+        for _ in 0..2 {
+            let source = unfold(lock.clone(), |lock| async move {
+                drop(lock.lock().await);
+                Some((Ok(()), lock))
+            });
+            let watch = watching.begin(&Request::new(())).unwrap();
+            let mut stream = watch.answer(source).into_inner();
+            assert!(stream.next().now_or_never().is_none());
+            streams.push(stream);
+        }
+        tokio::task::yield_now().await;
+        drop(held);
+        for _ in 0..3 {
+            drop(timeout(Duration::from_secs(20), lock.lock()).await.unwrap());
+            tokio::task::yield_now().await;
+        }
     }
 }

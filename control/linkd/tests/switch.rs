@@ -262,7 +262,8 @@ async fn a_switch_that_becomes_ready_takes_its_part_of_the_link_in_force() {
     assert_eq!(lab.in_force(), link);
     let found = offload(&lab).unwrap();
     assert!(slots(&switch).contains(&found.forward_loss));
-    assert_eq!(lab.fake.state().offloads.last(), Some(&generation));
+    let set = *lab.fake.state().offloads.last().unwrap();
+    assert_eq!((set.expected_generation, set.expected_instance), (generation, 2));
     let told = until_event(&lab, pb::EventKind::SwitchOffloaded, 1).await;
     assert_eq!((told[0].generation, told[0].who.as_str()), (Some(generation), ""));
     let message = &told[0].message;
@@ -341,6 +342,7 @@ async fn a_dataplane_that_was_started_anew_has_an_epoch_of_its_own() {
     let after = offload(&lab).unwrap();
     assert_ne!(after.epoch, before.epoch);
     assert!(slots(&switch).contains(&after.forward_loss));
+    assert_eq!(lab.fake.state().offloads.last().unwrap().expected_instance, 7);
     assert_eq!(switch.pushes(), 1);
     // One that is started with another file has no switch, and the link is whole.
     declare(&mut lab, None, 8);

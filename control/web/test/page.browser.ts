@@ -137,9 +137,9 @@ test("log_is_chosen_by_keys_or_dropped_and_a_job_fails_with_its_reason_or_is_can
   await page.getByRole("button", { name: "Cancel", exact: true }).click();
   await cancelled();
   await page.unroute("**/UploadJobInput");
-  // While it runs: clicked by the page itself, as the job ends within a second.
+  // While it runs: clicked by the page itself, as the job takes a few seconds only.
   const log = join(directory, "long.log");
-  pingLog(log, 300_000);
+  pingLog(log, 1_200_000);
   await page.locator("#log").setInputFiles(log);
   await page.evaluate(() => {
     new MutationObserver((_, observer) => {

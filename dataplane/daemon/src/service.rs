@@ -76,10 +76,9 @@ impl Executor for Links {
     async fn set_offload(
         &self,
         link: &Dataplane,
-        offload: Option<pb::Offload>,
-        expected: u64,
+        request: pb::SetOffloadRequest,
     ) -> Result<(), Status> {
-        Ok(link.set_offload(offload, expected).await?)
+        Ok(link.set_offload(request.offload, request.expected_generation).await?)
     }
 
     async fn current(&self, link: &Dataplane) -> Result<Current, Status> {

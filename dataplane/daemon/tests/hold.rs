@@ -54,17 +54,11 @@ fn change_is_made_at_its_instant_or_withdrawn() {
         let made = dataplane.apply(change("geo-600"), again(at)).await.unwrap();
         assert_eq!((made.applied.generation, made.repeated), (1, false));
         assert!(made.applied.effective_ns >= at.0);
-        // The same request again, and others too far away or long ago.
+        // The same request again, and another one too far away.
         let again = dataplane.apply(change("geo-600"), again(in_future(40))).await.unwrap();
         assert!(again.repeated && again.applied == made.applied);
         let far = dataplane.apply(change("viasat2"), terms(in_future(11_000))).await;
         assert!(matches!(far, Err(DataplaneError::Schedule(ScheduleError::Ahead(_)))), "{far:?}");
-        tokio::time::sleep(Duration::from_millis(1_100)).await;
-        let past = dataplane.apply(change("viasat2"), terms(Instant::ZERO)).await;
-        assert!(
-            matches!(past, Err(DataplaneError::Schedule(ScheduleError::Passed(_)))),
-            "{past:?}"
-        );
         // It outlasts the patience of callers, and can be withdrawn.
         let waiting = dataplane.apply(change("transparent"), terms(in_future(9_000)));
         let withdraw = async {

@@ -115,13 +115,16 @@ fn refusal_of_one_link_names_it_and_leaves_all_as_they_are() {
 fn link_named_twice_none_at_all_and_removed_link_are_refused() {
     with_links(|links| async move {
         let service = Service::new(links.clone());
-        let one = |link: &str| {
-            let request = pb::ApplyRequest { change: Some(change("lte")), ..Default::default() };
+        let with_key = |link: &str, key: String| {
+            let change = Some(change("lte"));
+            let request = pb::ApplyRequest { change, key, ..Default::default() };
             pb::LinkApply { link: link.into(), request: Some(request) }
         };
+        let one = |link: &str| with_key(link, String::new());
         for (asked, why) in [
             (vec![one("a"), one("links/a")], "link `a` is named twice"),
             (Vec::new(), "0 links are not 1 to 64"),
+            (vec![with_key("a", "k".repeat(129))], "link `a`: a key or fingerprint of 129 bytes"),
         ] {
             let request = tonic::Request::new(pb::ApplyLinksRequest { links: asked });
             let error = service.apply_links(request).await.unwrap_err();

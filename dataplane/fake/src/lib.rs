@@ -58,8 +58,7 @@ pub struct State {
     pub generation: u64,
     /// All requested changes, whether made or refused.
     pub applies: Vec<Attempt>,
-    /// Generations for which an offload was asked for.
-    pub offloads: Vec<u64>,
+    pub offloads: Vec<dp::SetOffloadRequest>,
     /// Number of changes by another caller, one before each Apply.
     pub interlopers: u32,
     /// The answer to GetStats, except for the generation.
@@ -278,7 +277,7 @@ impl Instance {
     /// Waits for the instant of a change, as the real dataplane does.
     async fn wait(&self, at_ns: u64, expected: Option<u64>) -> Result<(), Status> {
         let now = self.fake.now_ns();
-        owner::check_instant(now, at_ns)?;
+        owner::check_ahead(now, at_ns)?;
         let (id, late) = {
             let mut state = self.fake.state();
             let tip = state.waiting.last().map_or(state.generation, |last| last.generation);

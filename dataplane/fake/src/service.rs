@@ -120,16 +120,15 @@ impl Executor for Links {
     async fn set_offload(
         &self,
         link: &Instance,
-        offload: Option<dp::Offload>,
-        expected: u64,
+        request: dp::SetOffloadRequest,
     ) -> Result<(), Status> {
         let mut state = link.fake.state();
-        state.offloads.push(expected);
+        state.offloads.push(request);
         if state.switch.is_none() {
             return Err(Status::failed_precondition("there is no switch"));
         }
-        owner::check_generation(state.generation, Some(expected))?;
-        state.plan.get_or_insert_default().offload = offload;
+        owner::check_generation(state.generation, Some(request.expected_generation))?;
+        state.plan.get_or_insert_default().offload = request.offload;
         Ok(())
     }
 

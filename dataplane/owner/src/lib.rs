@@ -31,7 +31,7 @@ pub use keys::{Keys, Request, Reused};
 pub use link::{Current, Link, LinkChange, Made, Refusal, Source, Terms};
 pub use plans::Plans;
 pub use scenario::Scenarios;
-pub use schedule::{AHEAD_NS, Place, Schedule, ScheduleError, check_instant, over};
+pub use schedule::{AHEAD_NS, Place, Schedule, ScheduleError, check_ahead, check_passed, over};
 pub use service::{Executor, MOST_LINKS, Owned, Service};
 pub use span::Span;
 pub use status::{clip, invalid, of_link};

@@ -64,16 +64,23 @@ struct Waiting {
     over: watch::Sender<()>,
 }
 
-/// Checks that a change that was asked for at `arrived_ns` may wait for an instant.
+/// Checks that an instant is near enough to wait for it.
 ///
 /// # Errors
-/// [`ScheduleError::Ahead`], [`ScheduleError::Passed`].
-pub fn check_instant(arrived_ns: u64, at_ns: u64) -> Result<(), ScheduleError> {
-    let ahead_ns = at_ns.saturating_sub(arrived_ns);
-    if ahead_ns > AHEAD_NS {
-        return Err(ScheduleError::Ahead(ahead_ns));
+/// [`ScheduleError::Ahead`].
+pub fn check_ahead(now_ns: u64, at_ns: u64) -> Result<(), ScheduleError> {
+    match at_ns.saturating_sub(now_ns) {
+        ahead_ns if ahead_ns > AHEAD_NS => Err(ScheduleError::Ahead(ahead_ns)),
+        _ => Ok(()),
     }
-    match arrived_ns.saturating_sub(at_ns) {
+}
+
+/// Checks that an instant has not passed long ago.
+///
+/// # Errors
+/// [`ScheduleError::Passed`].
+pub fn check_passed(now_ns: u64, at_ns: u64) -> Result<(), ScheduleError> {
+    match now_ns.saturating_sub(at_ns) {
         passed_ns if passed_ns > PASSED_NS => Err(ScheduleError::Passed(passed_ns)),
         _ => Ok(()),
     }
@@ -209,7 +216,7 @@ mod tests {
 
     #[test]
     fn an_instant_out_of_bounds_is_refused_with_the_bound() {
-        let check = |at| check_instant(NOW, at);
+        let check = |at| check_ahead(NOW, at).and_then(|()| check_passed(NOW, at));
         assert_eq!(check(NOW + AHEAD_NS), Ok(()));
         assert_eq!(check(NOW - PASSED_NS), Ok(()));
         let ahead = check(u64::MAX).unwrap_err();

@@ -72,8 +72,7 @@ pub trait Executor: Clone + Send + Sync + 'static {
     fn set_offload(
         &self,
         link: &Self::Link,
-        offload: Option<dp::Offload>,
-        expected: u64,
+        request: dp::SetOffloadRequest,
     ) -> impl Future<Output = Result<(), Status>> + Send;
 
     /// The current plan.
@@ -337,10 +336,10 @@ impl<E: Executor> dp::dataplane_server::Dataplane for Service<E> {
         request: Request<dp::SetOffloadRequest>,
     ) -> Result<Response<dp::SetOffloadResponse>, Status> {
         let Owned { link, .. } = self.change(&request)?;
-        let dp::SetOffloadRequest { offload, expected_generation, expected_instance } =
-            request.into_inner();
-        self.check_instance(expected_instance)?;
-        self.executor.set_offload(&link, offload, expected_generation).await?;
+        let request = request.into_inner();
+        self.check_instance(request.expected_instance)?;
+        let offload = request.offload;
+        self.executor.set_offload(&link, request).await?;
         tracing::info!(?offload, "offload set");
         Ok(Response::new(dp::SetOffloadResponse {}))
     }

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use follow::whole;
 use owner::{
-    Current, Made, Merged, Plans, Source, Terms, check_generation, check_instant, merge, over,
-    subject,
+    Current, Made, Merged, Plans, Source, Terms, check_ahead, check_generation, check_passed,
+    merge, over, subject,
 };
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
@@ -122,7 +122,8 @@ impl Group {
             if let Some(made) = history.plans.find(&terms.request)? {
                 return Ok(made);
             }
-            check_instant(arrived_ns, at_ns)?;
+            check_ahead(arrived_ns, at_ns)?;
+            check_passed(arrived_ns, at_ns)?;
             // None is withdrawn: it comes after them.
             history.plans.schedule.check_room(u64::MAX)?;
             let (next, orders, at_ns) = self.prepare(&mut history, change, &terms, Some(at_ns))?;

@@ -74,8 +74,11 @@ impl jobs_server::Jobs for JobService {
         let changes = unfold((Some(None), jobs, name), |(last, jobs, name)| async move {
             let last = last?;
             let job = loop {
+                if last.is_some() {
+                    tokio::time::sleep(PERIOD).await;
+                }
                 match jobs.get(&name) {
-                    Ok(job) if last.as_ref() == Some(&job) => tokio::time::sleep(PERIOD).await,
+                    Ok(job) if last.as_ref() == Some(&job) => {}
                     job => break job,
                 }
             };

@@ -292,10 +292,16 @@ class Pool:
             self.coordinator.CancelReservation(
                 messages.CancelReservationRequest(token=reservation.token)
             )
+        # The session of a job that was killed may end after its place was read.
+        until("there are no places", self.delete_places)
+
+    def delete_places(self) -> bool:
+        """Releases and deletes all places. Whether none is left."""
         for name, holder in self.places().items():
             if holder:
                 self.coordinator.ReleasePlace(messages.ReleasePlaceRequest(placename=name))
             self.coordinator.DeletePlace(messages.DeletePlaceRequest(name=name))
+        return not self.places()
 
     def kill_all_but(self, process: Process) -> None:
         """Kills all other processes."""

@@ -15,7 +15,7 @@ use emu::envelope;
 use emu::plan::Plan;
 use emu::units::{Instant, Nanos};
 use owner::{
-    AHEAD_NS, ChangeError, Current, Made, Merged, Terms, check_generation, check_instant, merge,
+    AHEAD_NS, ChangeError, Current, Made, Merged, Terms, check_ahead, check_generation, merge,
     over, subject,
 };
 use proto::dataplane::v1 as pb;
@@ -190,10 +190,11 @@ impl Dataplane {
             if let Some(made) = history.plans.find(&terms.request)? {
                 return Ok(made);
             }
-            check_instant(arrived_ns, at_ns)?;
-            // Later ones are withdrawn.
-            history.plans.schedule.check_room(at_ns)?;
+            // One that has passed is late: the order of a group may have waited for a box that stood still.
+            check_ahead(arrived_ns, at_ns)?;
             let at = Instant(at_ns).max(Instant(self.0.machine.clock.now()) + self.lead());
+            // Later ones are withdrawn.
+            history.plans.schedule.check_room(at.0)?;
             let before = history.plans.tip(at.0);
             let generation = before.applied.generation;
             check_generation(generation, terms.expected)?;

@@ -36,8 +36,8 @@ const LEAD_NS: u64 = 250_000_000;
 const HANDED_OVER: usize = 24;
 /// From the request to the first instant.
 pub(super) const START_NS: u64 = 100_000_000;
-/// A later step is applied as if it were late by this much only: the dataplane refuses instants
-/// that passed long ago.
+/// A later step is applied as if it were late by this much only: a group refuses instants that passed
+/// long ago.
 const PASSED_NS: u64 = 500_000_000;
 /// A step with more lateness counts as late.
 const LATE_NS: u64 = 1_000_000;
