@@ -122,7 +122,7 @@ const TESTS: &[Test] = tests! {
 };
 
 fn main() -> anyhow::Result<ExitCode> {
-    let mut suite = Suite::new("smoke")?.patient_at_a_time(2);
+    let mut suite = Suite::new("smoke")?;
     let cpus = suite.cpus().clone();
     cpus.keep_to_hosts();
     for &(name, needs, timing, forms) in TESTS {
