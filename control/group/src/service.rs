@@ -48,6 +48,13 @@ fn one_link() -> Status {
     Status::failed_precondition(ON_A_BOX)
 }
 
+/// Completes work also when its caller has gone.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    tokio::spawn(work).await.unwrap_or_else(|_| Err(Status::internal("no result")))
+}
+
 impl Executor for Boxes {
     const NAME: &'static str = "group";
 
@@ -89,10 +96,12 @@ impl Executor for Boxes {
 
     async fn withdraw(&self, group: &Group) -> Result<Vec<dp::HeldClient>, Status> {
         let group = group.clone();
-        // At all boxes, also when the caller has gone.
-        let withdrawn = tokio::spawn(async move { group.withdraw().await }).await;
-        withdrawn.map_err(|_| Status::internal("no result"))?;
-        Ok(Vec::new())
+        // At all boxes.
+        to_its_end(async move {
+            group.withdraw().await;
+            Ok(Vec::new())
+        })
+        .await
     }
 
     async fn hold_clients(&self, _: &Group, _: Vec<dp::HoldClient>) -> Result<(), Status> {
@@ -132,9 +141,8 @@ impl Executor for Boxes {
 
     async fn stats(&self, group: &Group, mark: bool) -> Result<pb::Stats, Status> {
         let group = group.clone();
-        // To its end, so that all boxes and the span have the mark.
-        let stats = tokio::spawn(async move { group.stats(mark).await }).await;
-        stats.unwrap_or_else(|_| Err(Status::internal("no result")))
+        // All boxes and the span have the mark.
+        to_its_end(async move { group.stats(mark).await }).await
     }
 
     async fn capture(&self, group: &Group, request: pb::CaptureRequest) -> Result<Chunks, Status> {
@@ -146,12 +154,11 @@ impl Executor for Boxes {
         _: &Group,
         names: &[String],
     ) -> Result<BTreeMap<String, Group>, Status> {
-        let mut links = BTreeMap::new();
         for name in names {
-            links.insert(name.clone(), self.link(name)?.link);
+            self.link(name)?;
         }
-        match links.is_empty() {
-            true => Ok(links),
+        match names.is_empty() {
+            true => Ok(BTreeMap::new()),
             false => Err(one_link()),
         }
     }

@@ -66,7 +66,7 @@ struct Taken {
     /// For the audit log; null for what viewers may do.
     summary: Value,
     /// The field that needs the highest role, of those that are set.
-    field: Option<(String, Role)>,
+    field: Option<(&'static str, Role)>,
 }
 
 /// An audited call that was allowed.
@@ -190,7 +190,7 @@ impl Authorisation {
                 |field: &FieldDescriptor| message.is_none_or(|message| message.has_field(field));
             let set = known.fields.iter().filter(|(field, _)| is_set(field));
             let field = set.max_by_key(|(_, role)| *role);
-            let field = field.map(|(field, role)| (field.name().to_owned(), *role));
+            let field = field.map(|(field, role)| (field.name(), *role));
             Ok::<_, Status>((message.map_or(Value::Null, summary::of), field))
         };
         let (summary, field) = turn.run(examine).await??;

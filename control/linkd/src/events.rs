@@ -42,6 +42,12 @@ impl Events {
     }
 }
 
+fn gone(event: u64, oldest: u64) -> Status {
+    Status::data_loss(format!(
+        "event {event} is gone, {oldest} is the oldest that is kept: watch from there, and read faster"
+    ))
+}
+
 pub(crate) struct Service {
     pub events: Events,
     pub watching: Watching,
@@ -81,11 +87,7 @@ impl events_server::Events for Service {
                             return Some((Ok(event), (events, last, after)));
                         }
                         Next::Gone(oldest) => {
-                            let gone = Status::data_loss(format!(
-                                "event {} is gone, {oldest} is the oldest that is kept: watch from \
-                             there, and read faster",
-                                after + 1
-                            ));
+                            let gone = gone(after + 1, oldest);
                             return Some((Err(gone), (events, last, None)));
                         }
                         Next::Nothing if once => return None,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All methods, and what the options of the protos say of them (`linkemu/v1/method.proto`): who may
-//! call them, and how their calls are treated.
+//! All methods, with their options in the protos (`linkemu/v1/method.proto`): the role that a call
+//! needs, whether it is audited, and whether it waits for a turn.
 
 use crate::caller::Role;
 use prost_reflect::{

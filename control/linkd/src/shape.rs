@@ -52,7 +52,7 @@ fn within(count: usize, most: usize, what: &str) -> Result<(), Status> {
     )))
 }
 
-/// What is in a message.
+/// Counts of a request.
 #[derive(Default)]
 struct Found {
     messages: usize,
@@ -61,7 +61,7 @@ struct Found {
 }
 
 impl Found {
-    /// Adds what is in a message. Stops where it is malformed, which its decoder reports.
+    /// Counts the fields of a message. Stops at a malformed field, which the decoder reports.
     fn add(&mut self, kind: &MessageDescriptor, mut rest: &[u8], depth: usize) -> Option<()> {
         while !rest.is_empty() {
             let (tag, wire) = encoding::decode_key(&mut rest).ok()?;
@@ -73,7 +73,7 @@ impl Found {
                 WireType::SixtyFourBit => 8,
                 WireType::ThirtyTwoBit => 4,
                 WireType::LengthDelimited => encoding::decode_varint(&mut rest).ok()?,
-                // Groups are not used: what is in one is counted as if it were beside it.
+                // Groups are not used. Their fields are counted as fields of the message.
                 WireType::StartGroup | WireType::EndGroup => 0,
             };
             let (content, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;

@@ -61,11 +61,12 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Sends what a source yields, until it ends or fails, or nobody may watch any longer. The source is
-    /// asked for the next message when the connection has taken the one before the last.
+    /// Sends the messages of a source. The stream ends when the source ends or fails, when linkd stops,
+    /// or when the caller's certificate expires.
     ///
-    /// A task of its own polls the source: it may wait for a lock, and a lock that is given to a future
-    /// that nobody polls, because its watcher does not read, would be held for ever.
+    /// A separate task polls the source, one message ahead of the connection. The connection itself does
+    /// not poll while the watcher does not read. A source that waits for a tokio mutex could then be given
+    /// the lock and keep it.
     pub fn answer<T: Send + 'static>(
         mut self,
         source: impl Stream<Item = Result<T, Status>> + Send + 'static,
@@ -93,7 +94,7 @@ impl Watch {
         Response::new(ReceiverStream::new(receiver))
     }
 
-    /// Waits until nobody, or this caller, may watch any longer.
+    /// Waits until linkd stops or the caller's certificate expires.
     async fn stopped(&mut self) {
         // An error is the end as well.
         let stopping = self.stopping.wait_for(|stopping| *stopping);

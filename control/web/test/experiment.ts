@@ -190,7 +190,7 @@ export function pingLog(file: string, probes: number): void {
   const lines = ["PING 10.0.0.2 (10.0.0.2) 56(84) bytes of data."];
   for (let sequence = 1; sequence <= probes; sequence++) {
     const rtt = 560 + SLOT - ((100 * sequence) % SLOT);
-    if (random() > 0.01) lines.push(`[${(1_750_000_000 + 0.1 * sequence + rtt / 1e3).toFixed(6)}] 64 bytes from 10.0.0.2: icmp_seq=${sequence % 65_536} ttl=64 time=${rtt.toFixed(0)} ms`);
+    if (random() > 0.01) lines.push(`[${(1_750_000_000 + 0.1 * sequence + rtt / 1e3).toFixed(6)}] 64 bytes from 10.0.0.2: icmp_seq=${sequence} ttl=64 time=${rtt.toFixed(0)} ms`);
   }
   writeFileSync(file, `${lines.join("\n")}\n`);
 }

@@ -97,7 +97,7 @@ impl Fixed {
     }
 }
 
-/// The plans of the link, and what the workers have of it.
+/// The plans of the link, and the slots of its clients in the workers.
 struct History {
     plans: Plans,
     names: Names,

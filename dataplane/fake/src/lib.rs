@@ -8,7 +8,7 @@ mod service;
 
 use owner::{
     Controllers, Current, Entry, Journal, Link, LinkChange, Made, Merged, Owned, Refusal,
-    Request as Keyed, Service, Source, Terms,
+    Request as Keyed, Service, Terms,
 };
 use proto::MAIN_LINK;
 use proto::dataplane::v1 as dp;
@@ -309,12 +309,7 @@ impl Instance {
     }
 
     /// Makes a change or refuses it.
-    fn take(
-        &self,
-        change: &dp::Change,
-        attempt: Attempt,
-        arrived: u64,
-    ) -> Result<(dp::Plan, pb::Applied, Vec<String>), Status> {
+    fn take(&self, change: &dp::Change, attempt: Attempt, arrived: u64) -> Result<Current, Status> {
         let mut state = self.fake.state();
         let current = state.current().plan;
         let what = owner::subject(change);
@@ -344,7 +339,7 @@ impl Instance {
             return Err(Status::with_error_details(code, excess, details));
         }
         state.lossy = state.excess.is_some();
-        state.plan = Some(plan.clone());
+        state.plan = Some(plan);
         state.generation += 1;
         if attempt.at_ns.is_none() {
             // They were to follow another link.
@@ -356,7 +351,7 @@ impl Instance {
             (Some(at), _) => Some(at.max(arrived) + late),
             (None, known) => known.map(|_| state.now_ns()),
         };
-        Ok((plan, state.applied(), state.remarks()))
+        Ok(state.current())
     }
 
     /// With its own state, journal and watchers.
@@ -388,19 +383,13 @@ impl Instance {
         self.enter(change, terms, self.fake.now_ns())
     }
 
-    /// The same for one that arrived at an instant, and whose request is new.
+    /// Makes a change whose request is new, and which arrived at an instant.
     fn enter(&self, change: dp::Change, terms: Terms, arrived: u64) -> Result<Made, Status> {
         let Terms { source, at_ns, expected, lossy, request } = terms;
         let attempt = Attempt { expected_generation: expected, lossy, at_ns, ..Default::default() };
-        let (plan, applied, remarks) = self.take(&change, attempt, arrived)?;
-        let mut sequence = 0;
-        if let Some(cause) = source.cause() {
-            let entry = owner::changed(cause, &plan, &applied);
-            sequence = self.journal.push(|_| entry);
-        }
-        if let Source::Controller(_) = source {
-            self.others.send_replace(applied.generation);
-        }
+        let next = self.take(&change, attempt, arrived)?;
+        let sequence = owner::publish(&self.journal, &self.others, &source, &next);
+        let Current { plan, applied, remarks } = next;
         let plan = Some(Arc::new(plan));
         let made = Made { applied, remarks, repeated: false, plan, sequence };
         if !request.key.is_empty() {

@@ -29,7 +29,7 @@ pub use controller::{Controllers, Held};
 pub use journal::{Journal, Next};
 pub use keys::{Keys, Request, Reused};
 pub use link::{Current, Link, LinkChange, Made, Refusal, Source, Terms};
-pub use plans::Plans;
+pub use plans::{Plans, publish};
 pub use scenario::Scenarios;
 pub use schedule::{AHEAD_NS, Place, Schedule, ScheduleError, check_ahead, check_passed, over};
 pub use service::{Executor, MOST_LINKS, Owned, Service};
@@ -52,8 +52,7 @@ pub struct Entry {
 }
 
 /// The event of a change that was applied.
-#[must_use]
-pub fn changed(cause: &dp::Cause, plan: &dp::Plan, applied: &pb::Applied) -> Entry {
+fn changed(cause: &dp::Cause, plan: &dp::Plan, applied: &pb::Applied) -> Entry {
     let pb::Applied { generation, effective_ns, effective_utc, lossy } = *applied;
     let kind = match cause.kind() {
         pb::EventKind::Unspecified => pb::EventKind::LinkChanged,

@@ -106,7 +106,8 @@ impl Terms {
     }
 }
 
-/// The change of one link, alone or among others.
+/// The change of one link, alone or among others. Changes of several links have one instant, which is
+/// not in their terms.
 #[derive(Clone, Debug)]
 pub struct LinkChange<L> {
     pub link: L,

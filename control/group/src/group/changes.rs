@@ -46,7 +46,7 @@ pub struct Tip {
     pub generation: u64,
 }
 
-/// The plans of the group, and what its boxes have of them.
+/// The plans of the group, and the generation of each box.
 pub struct History {
     pub plans: Plans,
     /// By place; none: the box is behind.
