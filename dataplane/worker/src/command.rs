@@ -6,6 +6,7 @@
 //! back with the answer, to be freed there.
 
 use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::ArrayQueue;
@@ -187,6 +188,8 @@ pub enum CommandError {
 struct Queue {
     commands: ArrayQueue<Command>,
     make: OnceLock<Make>,
+    /// The worker takes no more commands.
+    ended: AtomicBool,
 }
 
 /// The caller's end of a worker's queue of commands, for one of its links.
@@ -214,7 +217,11 @@ fn room(clients: usize) -> usize {
 /// A queue of commands for a worker. The first link has up to `clients` clients.
 #[must_use]
 pub fn channel(clients: usize) -> (Handle, Inbox) {
-    let queue = Arc::new(Queue { commands: ArrayQueue::new(DEPTH), make: OnceLock::new() });
+    let queue = Arc::new(Queue {
+        commands: ArrayQueue::new(DEPTH),
+        make: OnceLock::new(),
+        ended: AtomicBool::new(false),
+    });
     let handle = Handle {
         queue: queue.clone(),
         link: MAIN,
@@ -224,6 +231,20 @@ pub fn channel(clients: usize) -> (Handle, Inbox) {
         captured: Numbers::default(),
     };
     (handle, Inbox(queue))
+}
+
+impl Queue {
+    /// Drops all commands, so that their callers learn that there is no answer.
+    fn refuse(&self) {
+        while self.commands.pop().is_some() {}
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.0.ended.store(true, Ordering::SeqCst);
+        self.0.refuse();
+    }
 }
 
 impl Inbox {
@@ -281,10 +302,13 @@ impl Handle {
     }
 
     fn push(&self, command: Command) -> Result<(), CommandError> {
-        if Arc::strong_count(&self.queue) == 1 {
+        let pushed = self.queue.commands.push(command).map_err(|_| CommandError::Busy);
+        // Checked afterwards: a worker that ends meanwhile may have missed it.
+        if self.queue.ended.load(Ordering::SeqCst) {
+            self.queue.refuse();
             return Err(CommandError::Gone);
         }
-        self.queue.commands.push(command).map_err(|_| CommandError::Busy)
+        pushed
     }
 
     /// Requests a change of plan. The answer comes when it is applied.
@@ -428,5 +452,21 @@ impl Handle {
         let (answer, answered) = oneshot::channel();
         self.push(Command::Stop { link: self.link, report: self.report_room(), answer })?;
         Ok(answered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_that_an_ended_worker_has_not_taken_is_gone() {
+        let (handle, inbox) = channel(1);
+        // Further links of the worker have handles too.
+        let other = handle.clone();
+        let mut waiting = handle.alive().unwrap();
+        drop(inbox);
+        assert!(waiting.try_recv().is_err_and(|it| it == oneshot::error::TryRecvError::Closed));
+        assert_eq!(other.alive().unwrap_err(), CommandError::Gone);
     }
 }
