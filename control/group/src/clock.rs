@@ -20,9 +20,10 @@ const KEPT: usize = 16;
 /// dataplane slews within that (docs/clock.md).
 const DRIFT_PPM: u64 = 100;
 
-/// The clock of the group, `CLOCK_MONOTONIC_RAW` since its start, as the dataplane's.
+/// The clock of the group: `CLOCK_MONOTONIC_RAW` since its start, as the dataplane's.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupClock {
+    read: fn() -> u64,
     start_ns: u64,
 }
 
@@ -30,12 +31,18 @@ impl GroupClock {
     /// Starts at zero now.
     #[must_use]
     pub fn start() -> Self {
-        Self { start_ns: raw_ns() }
+        Self::of(raw_ns)
+    }
+
+    /// A clock with another source of nanoseconds, such as that of a simulation.
+    #[must_use]
+    pub fn of(read: fn() -> u64) -> Self {
+        Self { read, start_ns: read() }
     }
 
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        raw_ns() - self.start_ns
+        (self.read)() - self.start_ns
     }
 
     /// The wall-clock time of an instant.

@@ -2,8 +2,10 @@
 //! The channel to the dataplane of a box: a unix socket, or TLS 1.3 with certificates of both sides to
 //! its linkd.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -23,6 +25,40 @@ const CONNECT: Duration = Duration::from_secs(2);
 
 pub type Client = DataplaneClient<Channel>;
 
+type Connect = dyn Fn(&Address, &Fault) -> Client + Send + Sync;
+
+/// How the dataplane of a box is reached.
+#[derive(Clone)]
+pub struct Dial(Arc<Connect>);
+
+impl Dial {
+    /// Reaches dataplanes by a function instead of by sockets.
+    #[must_use]
+    pub fn by(dial: impl Fn(&Address) -> Client + Send + Sync + 'static) -> Self {
+        Self(Arc::new(move |address, _| dial(address)))
+    }
+
+    /// Connects when used, also after a restart of the box; call within a runtime. The fault explains the
+    /// last attempt.
+    #[must_use]
+    pub fn client(&self, address: &Address, fault: &Fault) -> Client {
+        (self.0)(address, fault)
+    }
+}
+
+/// By sockets.
+impl Default for Dial {
+    fn default() -> Self {
+        Self(Arc::new(client))
+    }
+}
+
+impl fmt::Debug for Dial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dial").finish_non_exhaustive()
+    }
+}
+
 /// To explain why an attempt with TLS failed. It stays empty with a unix socket.
 #[must_use]
 pub fn fault() -> Fault {
@@ -34,10 +70,7 @@ pub fn fault() -> Fault {
     })
 }
 
-/// Connects when used, also after a restart of the box; call within a runtime. The fault explains the
-/// last attempt.
-#[must_use]
-pub fn client(address: &Address, fault: &Fault) -> Client {
+fn client(address: &Address, fault: &Fault) -> Client {
     // The name is sent as authority and otherwise unused.
     let endpoint = Endpoint::from_static("http://dataplane");
     let channel = match address.clone() {

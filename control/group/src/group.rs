@@ -17,16 +17,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use changes::{History, Tip};
+use changes::Tip;
 use moves::Moves;
-use owner::{Current, Entry, Journal, Plans, Span};
+use owner::{Current, Entry, History, Span};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore};
 use tonic::Status;
 
 use crate::accounts;
 use crate::clock::{GroupClock, Offset};
+use crate::connect::Dial;
 use crate::description::{self, Described, disagreement};
 use crate::file::GroupFile;
 use crate::member::{Member, Reports};
@@ -44,12 +45,11 @@ pub(crate) struct Shared {
     /// Drawn at the start, never zero.
     pub instance: u64,
     pub members: Vec<Member>,
-    pub journal: Journal<Entry>,
-    pub history: tokio::sync::Mutex<History>,
+    pub history: History,
+    /// The generation of each box, by place; none: it is behind.
+    tips: Mutex<Vec<Option<Tip>>>,
     /// The plan that readers see; none before the group has settled.
     current: Mutex<Option<Current>>,
-    /// Generation of the last change that no scenario made.
-    pub others: watch::Sender<u64>,
     owners: Mutex<Owners>,
     span: tokio::sync::Mutex<Span>,
     pub moves: Moves,
@@ -64,20 +64,23 @@ impl Group {
     /// A group that knows nothing of its boxes yet. `instance` is random and not zero.
     #[must_use]
     pub fn new(file: GroupFile, instance: u64) -> Self {
-        let clock = GroupClock::start();
+        Self::over(file, instance, GroupClock::start(), &Dial::default())
+    }
+
+    /// The same on another clock, with boxes that are reached by another way.
+    #[must_use]
+    pub fn over(file: GroupFile, instance: u64, clock: GroupClock, dial: &Dial) -> Self {
         let count = file.boxes.len();
         let members = file.boxes.iter().enumerate();
-        let members: Vec<_> = members.map(|(place, of)| Member::new(place, of, clock)).collect();
-        let (journal, others) = (Journal::default(), watch::Sender::new(0));
-        let plans = Plans::new(Current::default(), journal.clone(), others.clone());
+        let members: Vec<_> =
+            members.map(|(place, of)| Member::new(place, of, clock, dial.clone())).collect();
         Self(Arc::new(Shared {
             clock,
             instance,
-            history: tokio::sync::Mutex::new(History { plans, tips: vec![None; count] }),
+            history: History::new(Current::default()),
+            tips: Mutex::new(vec![None; count]),
             members,
-            journal,
             current: Mutex::new(None),
-            others,
             owners: Mutex::new(Owners::new(count, file.owners)),
             span: tokio::sync::Mutex::new(Span::starting(clock.utc(0).into())),
             moves: Moves::default(),
@@ -118,14 +121,14 @@ impl Group {
         }
         let resumed = self.resume_moves().await;
         self.recall_owners().await;
-        let mut history = self.0.history.lock().await;
-        let first = self.first_plan(&mut history);
+        let mut plans = self.0.history.plans().await;
+        let first = self.first_plan();
         let names = names(&first.plan);
         self.place(&names);
         for (client, place) in &resumed {
             self.owners().give([&**client], *place);
         }
-        history.plans.current = first.clone();
+        plans.current = first.clone();
         self.changed_span(&first).await;
         for member in &self.0.members {
             let mut state = member.state();
@@ -137,13 +140,13 @@ impl Group {
 
     /// The plan of all boxes, at the highest of their generations; or that of the first one, at
     /// generation zero, if they differ or one of them was restarted.
-    fn first_plan(&self, history: &mut History) -> Current {
+    fn first_plan(&self) -> Current {
         let states: Vec<_> = self.0.members.iter().map(|it| it.state().plan.clone()).collect();
         let applied = |it: &dp::GetPlanResponse| it.applied.unwrap_or_default();
         let plan = states.first().and_then(|it| it.plan.clone()).unwrap_or_default();
         let agrees = |it: &dp::GetPlanResponse| same_link(&plan, it.plan.as_ref());
         let is_set = states.iter().all(|it| applied(it).generation > 0 && agrees(it));
-        for (tip, state) in history.tips.iter_mut().zip(&states) {
+        for (tip, state) in self.tips().iter_mut().zip(&states) {
             let (instance, generation) = (state.instance, applied(state).generation);
             *tip = agrees(state).then_some(Tip { instance, generation });
         }
@@ -213,6 +216,10 @@ impl Group {
         self.0.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn tips(&self) -> MutexGuard<'_, Vec<Option<Tip>>> {
+        self.0.tips.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn owners(&self) -> MutexGuard<'_, Owners> {
         self.0.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,7 +239,7 @@ impl Group {
     ///
     /// # Errors
     /// UNAVAILABLE before all boxes have answered once.
-    pub fn current(&self) -> Result<Current, Status> {
+    pub fn shown(&self) -> Result<Current, Status> {
         let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.clone().ok_or_else(|| {
             let missing = self.unmet();
@@ -249,14 +256,14 @@ impl Group {
     /// Generation and instant of the current plan.
     ///
     /// # Errors
-    /// As [`Group::current`].
+    /// As [`Group::shown`].
     pub(crate) fn applied(&self) -> Result<pb::Applied, Status> {
         let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         match current.as_ref().map(|it| it.applied) {
             Some(applied) => Ok(applied),
             None => {
                 drop(current);
-                self.current().map(|it| it.applied)
+                self.shown().map(|it| it.applied)
             }
         }
     }
@@ -374,8 +381,8 @@ impl Group {
     }
 
     /// The boxes, in the order of the file.
-    pub async fn boxes(&self) -> Vec<dp::Box> {
-        let tips = self.0.history.lock().await.tips.clone();
+    pub fn boxes(&self) -> Vec<dp::Box> {
+        let tips = self.tips().clone();
         // A restarted box has another plan until its task has looked at it.
         let current = tips.iter().zip(&self.0.members);
         let current: Vec<_> =
@@ -437,7 +444,7 @@ impl Group {
             message,
             ..Default::default()
         };
-        self.0.journal.push(|_| Entry { event, id: String::new() });
+        self.0.history.journal().push(|_| Entry { event, id: String::new() });
     }
 }
 

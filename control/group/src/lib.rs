@@ -20,7 +20,6 @@ pub mod connect;
 pub mod description;
 pub mod file;
 pub mod group;
-mod link;
 pub mod member;
 pub mod owners;
 pub mod service;

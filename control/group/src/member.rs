@@ -22,7 +22,7 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::accounts::Account;
 use crate::clock::{GroupClock, Offset, Readings};
-use crate::connect::{self, Client};
+use crate::connect::{self, Client, Dial};
 use crate::file::{Address, BoxAddress};
 
 /// Time without an answer after which a box is away.
@@ -68,6 +68,7 @@ pub struct Member {
     pub place: usize,
     pub name: String,
     pub address: Address,
+    dial: Dial,
     client: Mutex<Client>,
     /// Why the last attempt to connect failed, if because of TLS.
     fault: Fault,
@@ -91,13 +92,14 @@ pub trait Reports: Send + Sync {
 impl Member {
     /// Connects when used; call within a runtime.
     #[must_use]
-    pub fn new(place: usize, of: &BoxAddress, clock: GroupClock) -> Self {
+    pub fn new(place: usize, of: &BoxAddress, clock: GroupClock, dial: Dial) -> Self {
         let BoxAddress { name, address } = of.clone();
         let fault = connect::fault();
-        let client = Mutex::new(connect::client(&address, &fault));
+        let client = Mutex::new(dial.client(&address, &fault));
         let message = "it has not answered yet".to_owned();
         let state = Mutex::new(State { message, has_gap: true, ..State::default() });
-        Self { place, name, address, client, fault, clock, state, up: watch::Sender::new(false) }
+        let up = watch::Sender::new(false);
+        Self { place, name, address, dial, client, fault, clock, state, up }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -232,7 +234,7 @@ impl Member {
     /// From the start of control to its end; Err: why it is away.
     async fn session(&self, name: &str, group: &impl Reports) -> Result<(), String> {
         // Another connection: one that stayed open would keep a certificate that was replaced since.
-        let mut client = connect::client(&self.address, &self.fault);
+        let mut client = self.dial.client(&self.address, &self.fault);
         *self.client() = client.clone();
         let request = dp::ControlRequest { name: name.to_owned() };
         let asked = async {

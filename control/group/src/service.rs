@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use owner::{Current, Executor, LinkChange, Made, Owned, Service};
+use owner::{Current, Executor, Owned, Service};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
 use proto::dataplane::v1::group_server::GroupServer;
@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status};
 
 use crate::capture::Chunks;
 use crate::group::Group;
+use crate::group::changes::to_its_end;
 
 /// Largest request: a profile and clients.
 const REQUEST_BYTES: usize = 64 << 20;
@@ -35,8 +36,7 @@ struct Moves(Service<Boxes>);
 /// # Errors
 /// Of the transport.
 pub async fn serve(group: Group, listener: UnixListener) -> Result<(), tonic::transport::Error> {
-    let journal = group.0.journal.clone();
-    let service = Service::new(Boxes(Owned::new(group, journal)));
+    let service = Service::new(Boxes(Owned::new(group)));
     tonic::transport::Server::builder()
         .add_service(DataplaneServer::new(service.clone()).max_decoding_message_size(REQUEST_BYTES))
         .add_service(GroupServer::new(Moves(service)))
@@ -46,13 +46,6 @@ pub async fn serve(group: Group, listener: UnixListener) -> Result<(), tonic::tr
 
 fn one_link() -> Status {
     Status::failed_precondition(ON_A_BOX)
-}
-
-/// Completes work also when its caller has gone.
-async fn to_its_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Status>> + Send + 'static,
-) -> Result<T, Status> {
-    tokio::spawn(work).await.unwrap_or_else(|_| Err(Status::internal("no result")))
 }
 
 impl Executor for Boxes {
@@ -79,31 +72,6 @@ impl Executor for Boxes {
         group.describe()
     }
 
-    async fn apply(&self, change: LinkChange<Group>) -> Result<Made, Status> {
-        let LinkChange { link, change, terms } = change;
-        link.apply(change, terms).await
-    }
-
-    /// There is one, as each is given once.
-    async fn apply_links(&self, changes: Vec<LinkChange<Group>>) -> Result<Vec<Made>, Status> {
-        let mut made = Vec::new();
-        for change in changes {
-            let answer = self.apply(change).await;
-            made.push(answer.map_err(|status| owner::of_link(MAIN_LINK, &status))?);
-        }
-        Ok(made)
-    }
-
-    async fn withdraw(&self, group: &Group) -> Result<Vec<dp::HeldClient>, Status> {
-        let group = group.clone();
-        // At all boxes.
-        to_its_end(async move {
-            group.withdraw().await;
-            Ok(Vec::new())
-        })
-        .await
-    }
-
     async fn hold_clients(&self, _: &Group, _: Vec<dp::HoldClient>) -> Result<(), Status> {
         Err(Status::failed_precondition("a group holds clients while it moves them: BeginMove"))
     }
@@ -126,7 +94,7 @@ impl Executor for Boxes {
 
     async fn current(&self, group: &Group) -> Result<Current, Status> {
         // Its reader is told here that no box is up.
-        let current = group.current()?;
+        let current = group.shown()?;
         group.describe()?;
         Ok(current)
     }
@@ -154,6 +122,7 @@ impl Executor for Boxes {
         _: &Group,
         names: &[String],
     ) -> Result<BTreeMap<String, Group>, Status> {
+        self.0.link.applied()?;
         for name in names {
             self.link(name)?;
         }
@@ -194,7 +163,7 @@ impl dp::group_server::Group for Moves {
         _: Request<dp::ListBoxesRequest>,
     ) -> Result<Response<dp::ListBoxesResponse>, Status> {
         let Boxes(Owned { link: group, .. }) = self.0.executor();
-        let boxes = group.boxes().await;
+        let boxes = group.boxes();
         let owners = Some(group.owners().to_proto());
         Ok(Response::new(dp::ListBoxesResponse { boxes, owners }))
     }

@@ -20,6 +20,7 @@ use emu::units::{Direction, Instant};
 use fake::declared_switch;
 use group::file::GroupFile;
 use group::group::Group;
+use owner::Changes;
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
 use proto::linkemu::v1 as pb;
@@ -205,11 +206,11 @@ async fn client_moves_between_real_dataplanes_without_loss_or_overtaking() {
     // Each box has its instant on its own clock.
     let mut instants = Vec::new();
     for it in &boxes {
-        instants.push(it.dataplane.current().await.unwrap().applied.effective_ns as i64);
+        instants.push(it.dataplane.plan().await.unwrap().applied.effective_ns as i64);
     }
     let offset = apart(&boxes[0].clock, &boxes[1].clock);
     let spread = (instants[1] - instants[0] - offset).unsigned_abs();
-    let errors: u64 = group.boxes().await.iter().map(|it| it.clock_error_ns).sum();
+    let errors: u64 = group.boxes().iter().map(|it| it.clock_error_ns).sum();
     println!("instants are {spread} ns apart; the clocks are known to {errors} ns");
     // Beyond the clocks: a worker that is late, as the answer says.
     let late = made.remarks.iter().any(|it| it.contains("made the change"));

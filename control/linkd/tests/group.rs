@@ -6,7 +6,7 @@ use crate::member::Member;
 use fake::declared_switch;
 use group::file::GroupFile;
 use group::group::Group;
-use owner::Terms;
+use owner::{Changes, Terms};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use std::fs::Permissions;
@@ -95,7 +95,7 @@ impl Bed {
         let mut last = Vec::new();
         let wait = async {
             loop {
-                let box_ = self.group.boxes().await.swap_remove(place);
+                let box_ = self.group.boxes().swap_remove(place);
                 if is(&box_) {
                     return box_;
                 }
@@ -180,7 +180,7 @@ async fn box_with_a_wrong_certificate_is_down_with_the_reason() {
     std::fs::write(directory.join("ca.pem"), &foreign.pem).unwrap();
     member.reload.reload().unwrap();
     bed.refused("it does not know the authority that signed your certificate").await;
-    let lost = bed.group.boxes().await.swap_remove(1);
+    let lost = bed.group.boxes().swap_remove(1);
     assert!(lost.message.contains(&member.address.to_string()), "{}", lost.message);
     own.files(directory, &server);
     member.reload.reload().unwrap();

@@ -91,7 +91,7 @@ async fn steps_take_effect_at_their_instants_and_say_so() {
     let rates: Vec<_> = applies[1..6]
         .iter()
         .map(|apply| {
-            let profile = apply.plan.clone().unwrap().profile.unwrap();
+            let profile = apply.plan.clone().profile.unwrap();
             profile.forward_pipe.unwrap().rate_bps.unwrap() / 1_000_000
         })
         .collect();

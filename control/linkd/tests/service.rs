@@ -31,7 +31,7 @@ async fn a_profile_is_compiled_and_restarts_the_random_processes() {
     assert_eq!(change.seed, 1);
     let apply = lab.fake.state().applies[0].clone();
     assert!(apply.restart);
-    assert_eq!(apply.plan.unwrap().profile.as_ref(), Some(&lab.in_force()));
+    assert_eq!(apply.plan.profile.as_ref(), Some(&lab.in_force()));
 }
 
 #[tokio::test]

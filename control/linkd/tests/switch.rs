@@ -832,7 +832,7 @@ async fn a_silent_switch_makes_no_step_late() {
     assert!(late_ns < 500_000_000, "{late_ns}");
     let applies = lab.fake.state().applies.clone();
     let step = applies.iter().find(|apply| apply.at_ns.is_some()).unwrap();
-    assert_eq!(step.plan.as_ref().unwrap().offload.unwrap().forward_loss, 0);
+    assert_eq!(step.plan.offload.unwrap().forward_loss, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

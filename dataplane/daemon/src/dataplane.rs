@@ -16,11 +16,10 @@ mod apply;
 mod capture;
 mod error;
 mod hold;
-mod link;
 mod links;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -31,7 +30,7 @@ use emu::links::{Board, MAIN};
 use emu::place::worker_of;
 use emu::plan::Room;
 use emu::units::{Instant, Nanos};
-use owner::{Current, Entry, Journal, Plans, Span};
+use owner::{Changes, Current, History, Plans, Span};
 use proto::MAIN_LINK;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
@@ -44,7 +43,6 @@ use crate::host::{Host, Sample};
 use crate::names::Names;
 use crate::sharing::Role;
 use crate::switch::numbers_described;
-pub use apply::together::{TogetherError, apply_links};
 pub use capture::Chunks;
 pub use error::DataplaneError;
 pub use links::LinksError;
@@ -97,14 +95,6 @@ impl Fixed {
     }
 }
 
-/// The plans of the link, and the slots of its clients in the workers.
-struct History {
-    plans: Plans,
-    names: Names,
-    /// The workers do not have the link any longer.
-    removed: bool,
-}
-
 /// What all links share.
 struct Machine {
     clock: TscClock,
@@ -144,13 +134,14 @@ struct Shared {
     home: OnceLock<usize>,
     role: Role,
     room: std::sync::Mutex<Room>,
-    history: Mutex<History>,
+    /// Its plans, locked while the workers are asked.
+    history: History,
+    /// The slots of its clients in the workers.
+    names: std::sync::Mutex<Names>,
+    /// The workers do not have the link any longer.
+    removed: AtomicBool,
     /// Since the last mark, and the machine's figures then; taken only with `history`.
     span: Mutex<(Span, Sample)>,
-    /// Events of the link.
-    journal: Journal<Entry>,
-    /// Generation of the last change that no scenario made.
-    others: watch::Sender<u64>,
     capturing: Arc<Semaphore>,
     /// Clients on hold, by name: since when, and until when at most.
     holds: std::sync::Mutex<BTreeMap<String, [Instant; 2]>>,
@@ -227,10 +218,8 @@ impl Dataplane {
         names.learn(&current.plan);
         let mut span = Span::starting(start);
         span.changed(false, machine.fixed.tolerance(&current.plan));
-        let (journal, others) = (Journal::default(), watch::Sender::new(0));
-        let plans = Plans::new(current, journal.clone(), others.clone());
         let span = Mutex::new((span, machine.fixed.host.sample()));
-        let history = Mutex::new(History { plans, names, removed: false });
+        let history = History::new(current);
         Self(Arc::new(Shared {
             name,
             number,
@@ -240,18 +229,17 @@ impl Dataplane {
             role,
             room: std::sync::Mutex::new(room),
             history,
+            names: std::sync::Mutex::new(names),
+            removed: AtomicBool::new(false),
             span,
-            journal,
-            others,
             capturing: Arc::new(Semaphore::new(1)),
             holds: std::sync::Mutex::default(),
             utc_zero: AtomicU64::new(utc_zero),
         }))
     }
 
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0.name
+    fn names(&self) -> std::sync::MutexGuard<'_, Names> {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its place in a sequence of links.
@@ -334,12 +322,6 @@ impl Dataplane {
         }
     }
 
-    /// Events of the link.
-    #[must_use]
-    pub fn journal(&self) -> &Journal<Entry> {
-        &self.0.journal
-    }
-
     /// Waits for an answer as long as callers do.
     ///
     /// # Errors
@@ -397,15 +379,23 @@ impl Dataplane {
         turned.inspect(|()| self.set_stalled(false))
     }
 
+    /// The current plan.
+    ///
+    /// # Errors
+    /// If a worker has stalled: it may have to apply a change.
+    pub async fn plan(&self) -> Result<Current, DataplaneError> {
+        self.done(|this| async move { Ok(this.current().await) }).await
+    }
+
     /// The current accounts; with `mark`, the high-water marks restart afterwards.
     ///
     /// # Errors
     /// If a worker stalls.
     pub async fn stats(&self, mark: bool) -> Result<model::Stats, DataplaneError> {
         self.done(move |this| async move {
-            let history = &*this.history().await;
+            let plans = &*this.settled().await;
             let reports = this.answers(|worker| worker.report(mark)).await?;
-            Ok(this.merge(&reports, history, mark).await)
+            Ok(this.merge(&reports, plans, mark).await)
         })
         .await
     }
@@ -416,7 +406,7 @@ impl Dataplane {
     /// If a worker does not answer within 20 s.
     pub async fn stop(&self) -> Result<model::Stats, DataplaneError> {
         self.done_within(STOP_WITHIN, |this| async move {
-            let history = &*this.0.history.lock().await;
+            let plans = &*this.0.history.plans().await;
             let reports = this.answers(Handle::stop).await?;
             for (worker, report) in reports.iter().enumerate() {
                 let received = report.snapshot.total().received.packets;
@@ -424,7 +414,7 @@ impl Dataplane {
                     (report.snapshot.clients.len(), report.snapshot.store_used_max);
                 tracing::info!(worker, received, clients, store_used_max = used, "worker ended");
             }
-            Ok(this.merge(&reports, history, false).await)
+            Ok(this.merge(&reports, plans, false).await)
         })
         .await
     }
@@ -448,7 +438,8 @@ impl Dataplane {
         Ok(self.0.workers.iter().map(call).collect::<Result<_, _>>()?)
     }
 
-    async fn merge(&self, reports: &[Box<Report>], history: &History, mark: bool) -> model::Stats {
+    /// The counts of all workers.
+    fn counts(&self, reports: &[Box<Report>]) -> model::Stats {
         let mut stats = merge(reports, self.0.machine.ports.accounts());
         if let Some(switch) = &self.0.machine.fixed.description.switch {
             let numbers = numbers_described(switch, reports.len());
@@ -456,11 +447,16 @@ impl Dataplane {
             let has = |key| home.unwrap_or_else(|| worker_of(key, reports.len()));
             number_clients(&mut stats.clients, reports, has, numbers);
         }
+        stats
+    }
+
+    async fn merge(&self, reports: &[Box<Report>], plans: &Plans, mark: bool) -> model::Stats {
+        let mut stats = self.counts(reports);
         // If the clock itself stopped, the workers did not notice their stall.
         let jump = self.0.machine.longest_jump(self.0.number, mark).as_nanos();
         stats.stall_max_ns = stats.stall_max_ns.max(u64::try_from(jump).unwrap_or(u64::MAX));
         // A pending change may have become current while the reports were written.
-        let Plans { schedule, current, .. } = &history.plans;
+        let Plans { schedule, current, .. } = plans;
         stats.lossy = schedule.lossy(stats.generation).unwrap_or(current.applied.lossy);
         stats.utc = Some(utc(&self.0.machine.clock, Instant(stats.time_ns)));
         let (span, began) = &mut *self.0.span.lock().await;

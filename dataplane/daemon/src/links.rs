@@ -15,7 +15,7 @@ use emu::client::{ClientName, NameError};
 use emu::links::{Board, MAIN, MAX_LINKS, Via};
 use emu::rules::RulesError;
 use emu::store::SEGMENT;
-use owner::Owned;
+use owner::{Link, Owned};
 use profile::Violations;
 use proto::linkemu::v1 as model;
 use proto::{MAIN_LINK, link_id, link_name};
@@ -37,11 +37,6 @@ const DRAIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
 
 pub type Entry = Owned<Dataplane>;
-
-fn entry(link: Dataplane) -> Entry {
-    let journal = link.journal().clone();
-    Owned::new(link, journal)
-}
 
 /// The shared link that an access link also passes.
 struct Passed {
@@ -110,7 +105,7 @@ impl Links {
     #[must_use]
     pub fn new(main: Dataplane) -> Self {
         let (others, rules) = (RwLock::default(), Mutex::default());
-        Self(Arc::new(Shared { main: entry(main), others, rules }))
+        Self(Arc::new(Shared { main: Owned::new(main), others, rules }))
     }
 
     #[must_use]
@@ -214,7 +209,7 @@ impl Links {
         };
         let described = described(&link, &rules).await;
         let mut others = self.0.others.write().unwrap_or_else(PoisonError::into_inner);
-        others.insert(name, entry(link));
+        others.insert(name, Owned::new(link));
         described
     }
 
@@ -430,7 +425,7 @@ async fn holds_none(link: &Dataplane, client: Option<&str>) -> Result<(), LinksE
 
 async fn described(link: &Dataplane, rules: &Rules) -> Result<model::NamedLink, LinksError> {
     let room = link.room();
-    let current = link.current().await?;
+    let current = link.plan().await?;
     let mut described = model::NamedLink {
         name: link_name(link.name()),
         memory_bytes: room.capacity * u64::from(room.workers.max(1)),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::dataplane::{Dataplane, LinksError};
 use crate::links::Links;
-use owner::MOST_LINKS;
+use owner::{Link, MOST_LINKS};
 use tonic::Status;
 
 impl Links {

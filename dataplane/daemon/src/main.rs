@@ -238,7 +238,7 @@ async fn serve(
     tracing::info!("stopping");
     supervisor::stopping();
     for link in links.all().into_iter().skip(1) {
-        let (name, held) = (link.link.name().to_owned(), link.link.held(None).await);
+        let (name, held) = (owner::Link::name(&link.link).to_owned(), link.link.held(None).await);
         tracing::info!(name, held = held.unwrap_or_default(), "link ends");
     }
     Ok(Served { accounts: dataplane.stop().await?, fault })

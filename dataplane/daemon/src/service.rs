@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use owner::{Current, Executor, LinkChange, Made};
+use owner::{Current, Executor};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::dataplane::{Dataplane, Fixed, apply_links};
+use crate::dataplane::{Dataplane, Fixed};
 use crate::links::{Entry, Links};
 
 pub type Service = owner::Service<Links>;
@@ -43,18 +43,8 @@ impl Executor for Links {
         Ok(pb::DescribeResponse { room: Some(room), ..description.clone() })
     }
 
-    async fn apply(&self, change: LinkChange<Dataplane>) -> Result<Made, Status> {
-        let LinkChange { link, change, terms } = change;
-        Ok(link.apply(change, terms).await?)
-    }
-
-    async fn apply_links(&self, changes: Vec<LinkChange<Dataplane>>) -> Result<Vec<Made>, Status> {
-        Ok(apply_links(changes, None).await?)
-    }
-
-    async fn withdraw(&self, link: &Dataplane) -> Result<Vec<pb::HeldClient>, Status> {
-        link.withdraw().await?;
-        Ok(link.on_hold())
+    fn on_hold(&self, link: &Dataplane) -> Vec<pb::HeldClient> {
+        link.on_hold()
     }
 
     async fn hold_clients(
@@ -78,11 +68,11 @@ impl Executor for Links {
         link: &Dataplane,
         request: pb::SetOffloadRequest,
     ) -> Result<(), Status> {
-        Ok(link.set_offload(request.offload, request.expected_generation).await?)
+        link.set_offload(request.offload, request.expected_generation).await
     }
 
     async fn current(&self, link: &Dataplane) -> Result<Current, Status> {
-        Ok(link.current().await?)
+        Ok(link.plan().await?)
     }
 
     fn ports(&self, link: &Dataplane) -> (Vec<model::PortState>, u64) {

@@ -16,9 +16,10 @@ use dpdk::TscClock;
 use emu::engine::{Engine, Limits};
 use emu::plan::Room;
 use emu::units::{Instant, Nanos};
-use owner::{Current, Link, Refusal, Request, Source, Stale, Terms};
+use owner::{Changes, Current, Request, Source, Terms};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
+use tonic::{Code, Status};
 use worker::command::channel;
 use worker::run::{Idle, Worker};
 use worker::sim::SimIo;
@@ -105,7 +106,7 @@ fn a_change_whose_caller_goes_away_is_made_and_said() {
                 break stats;
             }
         };
-        let in_force = dataplane.current().await.unwrap();
+        let in_force = dataplane.plan().await.unwrap();
         assert_eq!(in_force.applied.generation, stats.generation);
         assert_eq!(in_force.plan, plan("geo-600"));
         let next = dataplane.apply(change("transparent"), Terms::default()).await.unwrap();
@@ -129,8 +130,8 @@ fn a_change_is_made_once_under_its_key() {
         let other =
             Terms { request: Request { key: "a".into(), ..Request::default() }, ..keyed("a") };
         let reused = dataplane.apply(change("geo-600"), other).await.unwrap_err();
-        assert!(matches!(reused, DataplaneError::Reused(_)), "{reused}");
-        assert_eq!(dataplane.current().await.unwrap().applied.generation, 2);
+        assert_eq!(reused.code(), Code::AlreadyExists, "{reused}");
+        assert_eq!(dataplane.plan().await.unwrap().applied.generation, 2);
         // Without a key each request is a separate change.
         for generation in 3..5 {
             let made = dataplane.apply(change("transparent"), Terms::default()).await.unwrap();
@@ -171,7 +172,7 @@ fn what_is_refused_changes_nothing() {
     let (dataplane, thread) = dataplane(100_000_000);
     block_on(async {
         let refused = dataplane.apply(change("viasat2"), Terms::default()).await.unwrap_err();
-        assert!(matches!(refused, DataplaneError::Refused(_)), "{refused}");
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
         let mut hostile = change("geo-600");
         let forward = hostile.profile.as_mut().unwrap().forward_pipe.as_mut().unwrap();
         forward.delay = None;
@@ -180,15 +181,16 @@ fn what_is_refused_changes_nothing() {
         for lossy in [false, true] {
             let terms = Terms { lossy, ..Terms::default() };
             let invalid = dataplane.apply(hostile.clone(), terms).await.unwrap_err();
-            assert!(matches!(invalid, DataplaneError::Change { .. }), "{invalid}");
+            assert_eq!(invalid.code(), Code::InvalidArgument, "{invalid}");
         }
         let offload = Some(pb::Offload::default());
         let switchless = dataplane.set_offload(offload, 0).await.unwrap_err();
-        assert!(matches!(switchless, DataplaneError::NoSwitch), "{switchless}");
+        assert!(switchless.message().contains("no P4 switch"), "{switchless}");
         let expected = Terms { expected: Some(7), ..Terms::default() };
         let stale = dataplane.apply(change("transparent"), expected).await.unwrap_err();
-        assert!(matches!(stale, DataplaneError::Stale(Stale { current: 0, expected: 7 })));
-        let Current { plan: in_force, applied, .. } = dataplane.current().await.unwrap();
+        let why = "generation 7 was expected and 0 is current";
+        assert!(stale.message().contains(why), "{stale}");
+        let Current { plan: in_force, applied, .. } = dataplane.plan().await.unwrap();
         assert_eq!((in_force, applied.generation), (plan("transparent"), 0));
         assert_eq!(dataplane.stats(false).await.unwrap().generation, 0);
         dataplane.stop().await.unwrap();
@@ -207,7 +209,7 @@ fn what_does_not_fit_is_taken_as_lossy_and_said_to_be_so_until_it_fits() {
         assert!(taken.applied.lossy);
         assert!(taken.remarks[0].starts_with("too little memory: needs "), "{:?}", taken.remarks);
         assert!(!taken.remarks[0].contains("--lossy"), "{:?}", taken.remarks);
-        let in_force = dataplane.current().await.unwrap();
+        let in_force = dataplane.plan().await.unwrap();
         assert_eq!((in_force.plan, in_force.remarks), (plan("viasat2"), taken.remarks));
         assert!(dataplane.stats(false).await.unwrap().lossy);
         // The leave is not kept.
@@ -251,19 +253,19 @@ async fn scheduled(
     name: &str,
     at: Instant,
     expected: u64,
-) -> tokio::task::JoinHandle<Result<owner::Made, Refusal>> {
+) -> tokio::task::JoinHandle<Result<owner::Made, Status>> {
     let (this, change) = (dataplane.clone(), change(name));
     let (at_ns, expected) = (Some(at.0), Some(expected));
     let terms = Terms { at_ns, expected, ..Terms::of(Source::Scenario) };
-    let pending = tokio::spawn(async move { Link::apply(&this, change, terms).await });
+    let pending = tokio::spawn(this.change(change, terms));
     for _ in 0..8 {
         tokio::task::yield_now().await;
     }
     pending
 }
 
-fn is_withdrawn<T>(answer: Result<T, Refusal>) -> bool {
-    matches!(answer, Err(Refusal::Stale(why)) if why.starts_with("withdrawn"))
+fn is_withdrawn<T>(answer: Result<T, Status>) -> bool {
+    answer.is_err_and(|status| status.message().starts_with("withdrawn"))
 }
 
 /// Far enough ahead for a thread that is held up: nearly the 10 s that are allowed.
@@ -285,7 +287,7 @@ fn changes_take_effect_at_their_instants_whatever_this_thread_does_meanwhile() {
         }
         // The current plan and the accounts do not wait for them.
         let stats = dataplane.stats(false).await.unwrap();
-        let in_force = dataplane.current().await.unwrap().applied.generation;
+        let in_force = dataplane.plan().await.unwrap().applied.generation;
         if dataplane.time().0 < at.0 {
             assert_eq!((stats.generation, in_force), (0, 0));
         }
@@ -294,7 +296,7 @@ fn changes_take_effect_at_their_instants_whatever_this_thread_does_meanwhile() {
         thread::sleep(Duration::from_millis(1_700));
         // A worker that was held up needs longer, not this thread.
         let deadline = Wall::now() + Duration::from_secs(60);
-        while dataplane.current().await.unwrap().applied.generation < 8 {
+        while dataplane.plan().await.unwrap().applied.generation < 8 {
             assert!(Wall::now() < deadline, "the workers made no change");
             thread::sleep(Duration::from_millis(20));
         }
@@ -321,7 +323,7 @@ fn a_change_that_comes_before_others_takes_them_back() {
         // A refused change withdraws nothing.
         let stale = Terms { expected: Some(1), ..Terms::default() };
         let refused = dataplane.apply(change("viasat2"), stale).await.unwrap_err();
-        assert!(matches!(refused, DataplaneError::Stale(Stale { current: 0, expected: 1 })));
+        assert!(refused.message().contains("generation 1 was expected and 0 is current"));
         assert!(!first.is_finished() && !between.is_finished());
         let made = dataplane.apply(change("viasat2"), Terms::default()).await.unwrap();
         assert_eq!(made.applied.generation, 1);
@@ -331,10 +333,7 @@ fn a_change_that_comes_before_others_takes_them_back() {
         assert!(dataplane.time().0 < at.0, "this thread was away for {AHEAD:?}");
         // The workers are well.
         let stats = dataplane.stats(false).await.unwrap();
-        assert_eq!(
-            (stats.generation, dataplane.current().await.unwrap().plan),
-            (1, plan("viasat2"))
-        );
+        assert_eq!((stats.generation, dataplane.plan().await.unwrap().plan), (1, plan("viasat2")));
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();
@@ -351,7 +350,7 @@ fn withdrawal_removes_pending_changes_and_keeps_made_ones() {
         dataplane.withdraw().await.unwrap();
         assert!(is_withdrawn(pending.await.unwrap()));
         dataplane.withdraw().await.unwrap();
-        assert_eq!(dataplane.current().await.unwrap().plan, plan("geo-600"));
+        assert_eq!(dataplane.plan().await.unwrap().plan, plan("geo-600"));
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();
@@ -373,11 +372,11 @@ fn instant_that_just_passed_is_at_once_and_one_out_of_bounds_is_refused() {
         for ns in [asked + 3_600_000_000_000, u64::MAX] {
             let refused = scheduled(&dataplane, "transparent", Instant(ns), 1).await.await.unwrap();
             assert!(
-                matches!(&refused, Err(Refusal::Refused(why)) if why.contains("ahead")),
+                refused.as_ref().is_err_and(|status| status.code() == Code::OutOfRange),
                 "{refused:?}"
             );
         }
-        assert_eq!(dataplane.current().await.unwrap().applied.generation, 1);
+        assert_eq!(dataplane.plan().await.unwrap().applied.generation, 1);
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();
@@ -401,7 +400,7 @@ fn clients_are_named_as_long_as_there_are_places_for_them() {
     block_on(async {
         let terms = Terms::default;
         dataplane.apply(named(&["a", "b"]), terms()).await.unwrap();
-        assert_eq!(dataplane.current().await.unwrap().plan.clients, named(&["a", "b"]).clients);
+        assert_eq!(dataplane.plan().await.unwrap().plan.clients, named(&["a", "b"]).clients);
         dataplane.apply(named(&["b", "c"]), terms()).await.unwrap();
         dataplane.apply(change("geo-600"), terms()).await.unwrap();
         // Three of four slots are reserved permanently.
@@ -414,7 +413,7 @@ fn clients_are_named_as_long_as_there_are_places_for_them() {
         bad.clients.as_mut().unwrap().clients[0].vlans.push(4095);
         let refused = dataplane.apply(bad, terms()).await.unwrap_err().to_string();
         assert!(refused.contains("client[0].vlan[1]"), "{refused}");
-        assert_eq!(dataplane.current().await.unwrap().applied.generation, 4);
+        assert_eq!(dataplane.plan().await.unwrap().applied.generation, 4);
         dataplane.stop().await.unwrap();
     });
     thread.join().unwrap();
@@ -455,13 +454,14 @@ fn a_worker_that_stood_still_is_asked_again_when_it_goes_on() {
 }
 
 /// The answer of a worker that continues: on a busy machine that may take longer than `PATIENCE`.
-async fn answered<T, F>(dataplane: &Dataplane, mut ask: impl FnMut() -> F) -> T
+async fn answered<T, E, F>(dataplane: &Dataplane, mut ask: impl FnMut() -> F) -> T
 where
-    F: Future<Output = Result<T, DataplaneError>>,
+    F: Future<Output = Result<T, E>>,
+    E: Into<Status>,
 {
     loop {
-        match ask().await {
-            Err(DataplaneError::Stalled(_)) => dataplane.turned().await.unwrap(),
+        match ask().await.map_err(Into::into) {
+            Err(status) if status.code() == Code::Unavailable => dataplane.turned().await.unwrap(),
             answer => return answer.unwrap(),
         }
     }
@@ -473,11 +473,11 @@ fn a_change_that_a_worker_finds_when_it_goes_on_is_made_and_said() {
     block_on(async {
         let terms = keyed("k");
         let error = dataplane.apply(change("geo-600"), terms).await.unwrap_err();
-        assert!(matches!(error, DataplaneError::Stalled(PATIENCE)), "{error}");
+        assert_eq!(error.code(), Code::Unavailable, "{error}");
         // Its result is unknown, and is not reported as a failure.
-        assert!(dataplane.current().await.is_err());
+        assert!(dataplane.plan().await.is_err());
         go.send(()).unwrap();
-        let in_force = answered(&dataplane, || dataplane.current()).await;
+        let in_force = answered(&dataplane, || dataplane.plan()).await;
         assert_eq!((in_force.plan, in_force.applied.generation), (plan("geo-600"), 1));
         let again = || dataplane.apply(change("geo-600"), keyed("k"));
         let again = answered(&dataplane, again).await;

@@ -212,9 +212,9 @@ impl Bed {
             End::Pause => {
                 let request = pb::PauseScenarioRequest::default();
                 if self.service.pause_scenario(tokened(request, self.token())).await.is_ok() {
-                    let paused = self.dataplane.current().await.unwrap().applied.generation;
+                    let paused = self.dataplane.plan().await.unwrap().applied.generation;
                     tokio::time::sleep(Duration::from_millis(60)).await;
-                    let now = self.dataplane.current().await.unwrap().applied.generation;
+                    let now = self.dataplane.plan().await.unwrap().applied.generation;
                     assert_eq!(now, paused, "a step during a pause");
                     let request = pb::ResumeScenarioRequest::default();
                     self.service.resume_scenario(tokened(request, self.token())).await.unwrap();
@@ -275,7 +275,7 @@ impl Bed {
     }
 
     async fn check(&self) {
-        let current = self.dataplane.current().await.unwrap();
+        let current = self.dataplane.plan().await.unwrap();
         assert_eq!(current.plan, self.model.plan);
         assert_eq!(current.applied.generation, self.model.generation);
         let stats = self.dataplane.stats(false).await.unwrap();
@@ -291,7 +291,7 @@ fn rated(value: u64) -> pb::Change {
 async fn history(ops: Vec<Op>, dataplane: Dataplane) {
     let service = Service::new(Links::new(dataplane.clone()));
     let controller = Some(Controller::take(&service).await);
-    let plan = dataplane.current().await.unwrap().plan;
+    let plan = dataplane.plan().await.unwrap().plan;
     let (made, reported) = (HashMap::new(), Vec::new());
     let model = Model { plan, generation: 0, made, reported };
     let mut bed = Bed { dataplane, service, controller, model, seen: Vec::new() };

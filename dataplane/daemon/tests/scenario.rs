@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::apply::{block_on, change, dataplane, plan, standing_still};
 use ::dataplane::dataplane::{ANSWER_WITHIN, Dataplane};
-use owner::{Entry, Next, Scenarios, Terms};
+use owner::{Changes, Entry, Link, Next, Scenarios, Terms};
 use proto::dataplane::v1 as pb;
 use proto::dataplane::v1::step::What;
 use proto::linkemu::v1 as model;
@@ -33,7 +33,7 @@ pub fn request(first: Vec<pb::Step>) -> pb::RunScenarioRequest {
 }
 
 pub fn scenarios(dataplane: &Dataplane) -> Scenarios<Dataplane> {
-    Scenarios::new(dataplane.clone(), dataplane.journal().clone())
+    Scenarios::new(dataplane.clone())
 }
 
 /// Waits until the scenario has ended or `done`; its state.
@@ -49,7 +49,8 @@ pub async fn until(
 
 pub fn events(dataplane: &Dataplane) -> Vec<model::Event> {
     let (mut after, mut events) = (0, Vec::new());
-    while let Next::Entry(sequence, Entry { event, .. }) = dataplane.journal().next(after) {
+    while let Next::Entry(sequence, Entry { event, .. }) = dataplane.history().journal().next(after)
+    {
         after = sequence;
         events.push(event);
     }
@@ -76,7 +77,7 @@ fn steps_are_applied_at_their_instants() {
             assert_eq!(step.planned_ns, started.started_ns + n * 10 * MS);
             assert_eq!(event.time_ns, Some(step.planned_ns + step.late_ns));
         }
-        let current = dataplane.current().await.unwrap();
+        let current = dataplane.plan().await.unwrap();
         let profile = current.plan.profile.unwrap();
         assert_eq!(profile.forward_pipe.unwrap().rate_bps, Some(20_000_000));
         dataplane.stop().await.unwrap();
@@ -114,7 +115,7 @@ fn pause_withdraws_pending_steps_and_delays_them() {
         until(&scenarios, |state| state.steps_done > 0).await;
         let paused = scenarios.pause("ben".into()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(400)).await;
-        let generation = dataplane.current().await.unwrap().applied.generation;
+        let generation = dataplane.plan().await.unwrap().applied.generation;
         assert_eq!((generation, paused.generation), (paused.steps_done, paused.steps_done));
         scenarios.resume("ben".into()).await.unwrap();
         let end = until(&scenarios, |_| false).await;
@@ -140,14 +141,14 @@ fn change_by_somebody_else_stops_the_scenario_unless_tolerated() {
         dataplane.apply(change("geo-600"), Terms::default()).await.unwrap();
         let end = until(&scenarios, |_| false).await;
         assert!(end.message.contains("somebody else changed the link"), "{end:?}");
-        assert_eq!(dataplane.current().await.unwrap().plan, plan("geo-600"));
+        assert_eq!(dataplane.plan().await.unwrap().plan, plan("geo-600"));
         let tolerant = pb::RunScenarioRequest { tolerate_changes: true, ..request(first()) };
         scenarios.run(tolerant, BTreeMap::new()).await.unwrap();
         until(&scenarios, |state| state.steps_done > 0).await;
         dataplane.apply(change("viasat2"), Terms::default()).await.unwrap();
         let end = until(&scenarios, |_| false).await;
         assert_eq!(end.phase(), model::ScenarioPhase::Finished, "{end:?}");
-        let current = dataplane.current().await.unwrap().plan.profile.unwrap();
+        let current = dataplane.plan().await.unwrap().plan.profile.unwrap();
         assert_eq!(current.name, "viasat2*");
         dataplane.stop().await.unwrap();
     });
@@ -207,10 +208,10 @@ fn invalid_step_stops_the_scenario_and_restore_returns_to_the_link_before() {
             .await
             .unwrap();
         until(&scenarios, |state| state.steps_done > 0).await;
-        let before = dataplane.current().await.unwrap();
+        let before = dataplane.plan().await.unwrap();
         let stopped = scenarios.stop("stopped by ben".into(), true).await.unwrap();
         assert!(stopped.message.contains("transparent* is back, generation 3"), "{stopped:?}");
-        let current = dataplane.current().await.unwrap();
+        let current = dataplane.plan().await.unwrap();
         assert_eq!((current.plan, current.applied.generation), (before.plan, 3));
         assert_eq!(events(&dataplane).last().unwrap().kind(), model::EventKind::ScenarioStopped);
         dataplane.stop().await.unwrap();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of several links at one instant, or of none.
 
-use dataplane::dataplane::{Dataplane, TogetherError, apply_links};
+use dataplane::dataplane::Dataplane;
 use dataplane::links::Links;
 use dataplane::service::Service;
-use owner::Terms;
+use owner::{Changes, Terms};
 use proto::dataplane::v1 as pb;
 use proto::dataplane::v1::dataplane_server::Dataplane as _;
 use proto::linkemu::v1 as model;
@@ -39,7 +39,7 @@ fn to(links: &Links, name: &str, profile: &str) -> LinkChange {
 }
 
 async fn state(link: &Dataplane) -> (u64, u64, pb::Plan) {
-    let current = link.current().await.unwrap();
+    let current = link.plan().await.unwrap();
     let executed = link.stats(false).await.unwrap().generation;
     (current.applied.generation, executed, current.plan)
 }
@@ -54,7 +54,7 @@ fn links_change_at_one_instant_in_the_order_of_the_request() {
             to(&links, "main", "geo-600"),
             to(&links, "a", "lte"),
         ];
-        let made = apply_links(changes.clone(), None).await.unwrap();
+        let made = Dataplane::apply_links(changes.clone()).await.unwrap();
         let generations: Vec<_> = made.iter().map(|made| made.applied.generation).collect();
         assert_eq!(generations, [1, 2, 1]);
         let at: Vec<_> = made.iter().map(|made| made.applied.effective_ns).collect();
@@ -94,19 +94,17 @@ fn refusal_of_one_link_names_it_and_leaves_all_as_they_are() {
             for changes in
                 [vec![to(&links, "a", "geo-600"), bad.clone()], vec![bad, to(&links, "a", "lte")]]
             {
-                let error = apply_links(changes, None).await.unwrap_err();
-                let TogetherError::Link { link, .. } = &error else { panic!("{error}") };
-                assert_eq!(link, "b");
-                let message = tonic::Status::from(error).message().to_owned();
+                let error = Dataplane::apply_links(changes).await.unwrap_err();
+                let message = error.message();
                 assert!(message.starts_with("link `b`: ") && message.contains(why), "{message}");
                 assert_eq!((state(&a).await, state(&b).await), before);
             }
         }
-        // The first link by number refuses, after nothing was done to the second.
+        // The first link by name refuses, after nothing was done to the second.
         let stale = Terms { expected: Some(0), ..Terms::default() };
         let changes =
             vec![of(&links, "a", change("geo-600"), stale), to(&links, "b", "transparent")];
-        apply_links(changes, None).await.unwrap_err();
+        Dataplane::apply_links(changes).await.unwrap_err();
         assert_eq!((state(&a).await, state(&b).await), before);
     });
 }
@@ -132,8 +130,8 @@ fn link_named_twice_none_at_all_and_removed_link_are_refused() {
         }
         let changes = vec![to(&links, "a", "lte"), to(&links, "b", "transparent")];
         links.remove("b").await.unwrap();
-        let error = apply_links(changes, None).await.unwrap_err();
-        assert_eq!(tonic::Status::from(error).code(), tonic::Code::NotFound);
+        let error = Dataplane::apply_links(changes).await.unwrap_err();
+        assert_eq!(error.code(), tonic::Code::NotFound);
         assert_eq!(state(&links.get("a").unwrap().link).await.0, 0);
     });
 }
@@ -145,9 +143,9 @@ fn repeated_request_gets_its_answer_and_changes_nothing() {
             let rest = of(&links, "b", change("transparent"), terms.clone());
             vec![of(&links, "a", change(a), terms), rest]
         };
-        let first = apply_links(both("lte", keyed("k")), None).await.unwrap();
-        apply_links(both("geo-600", Terms::default()), None).await.unwrap();
-        let again = apply_links(both("lte", keyed("k")), None).await.unwrap();
+        let first = Dataplane::apply_links(both("lte", keyed("k"))).await.unwrap();
+        Dataplane::apply_links(both("geo-600", Terms::default())).await.unwrap();
+        let again = Dataplane::apply_links(both("lte", keyed("k"))).await.unwrap();
         for (first, again) in first.iter().zip(&again) {
             assert!(again.repeated && !first.repeated);
             assert_eq!(again.applied, first.applied);
@@ -159,8 +157,8 @@ fn repeated_request_gets_its_answer_and_changes_nothing() {
             of(&links, "main", change("lte"), keyed("m")),
             of(&links, "a", change("lte"), keyed("m")),
         ];
-        let error = apply_links(mixed, None).await.unwrap_err();
-        assert_eq!(tonic::Status::from(error).code(), tonic::Code::AlreadyExists);
+        let error = Dataplane::apply_links(mixed).await.unwrap_err();
+        assert_eq!(error.code(), tonic::Code::AlreadyExists);
         assert_eq!(state(&links.get("a").unwrap().link).await.0, 2);
     });
 }
@@ -174,7 +172,7 @@ fn concurrent_changes_in_opposite_order_all_end() {
             let single = a.clone();
             let changes = if n % 2 == 0 { vec![a, b] } else { vec![b, a] };
             tasks.push(tokio::spawn(async move {
-                apply_links(changes, None).await.unwrap();
+                Dataplane::apply_links(changes).await.unwrap();
                 single.link.apply(single.change, single.terms).await.unwrap();
             }));
         }
@@ -271,7 +269,7 @@ fn refused_link_of_a_step_stops_scenario_before_any_link_changes() {
         assert!(state.message.contains("step 0 is refused: link `b`: "), "{}", state.message);
         for name in ["main", "a", "b"] {
             let link = links.get(name).unwrap().link;
-            assert_eq!(link.current().await.unwrap().applied.generation, 0, "{name}");
+            assert_eq!(link.plan().await.unwrap().applied.generation, 0, "{name}");
         }
         // A link that was not named at the start, and one that does not exist.
         let refused = run(&links, vec![step(0, 0, &[("c", "lte")])]).await.unwrap_err();

@@ -15,7 +15,7 @@ use dpdk::{Counters, Error, MbufBurst, TscClock};
 use emu::engine::Limits;
 use emu::plan::Room;
 use emu::units::Nanos;
-use owner::Terms;
+use owner::{Changes, Terms};
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
 use worker::distribute::{DEPTH, Lending};

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A dataplane without packets, for the tests of linkd and linkctl.
 //!
-//! It merges changes and executes scenarios with the code of the real one (crate `owner`), counts
-//! generations, answers the statistics that it was given, and fails on request.
+//! It changes links and executes scenarios with the code of the real one (crate `owner`), answers the
+//! statistics that it was given, and fails on request.
 
 mod service;
 
 use owner::{
-    Controllers, Current, Entry, Journal, Link, LinkChange, Made, Merged, Owned, Refusal,
-    Request as Keyed, Service, Terms,
+    Controllers, Current, History, Link, Merged, Order, Outcomes, Owned, Proposal, Schedule,
+    Service, Stale, Terms, subject,
 };
 use proto::MAIN_LINK;
 use proto::dataplane::v1 as dp;
@@ -16,11 +16,13 @@ use proto::dataplane::v1::dataplane_server::DataplaneServer;
 use proto::linkemu::v1 as pb;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use tokio::net::UnixListener;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -56,7 +58,7 @@ pub struct State {
     pub plan: Option<dp::Plan>,
     /// Generation of the current plan.
     pub generation: u64,
-    /// All requested changes, whether made or refused.
+    /// All changes of the current plan, whether executed or refused.
     pub applies: Vec<Attempt>,
     pub offloads: Vec<dp::SetOffloadRequest>,
     /// Number of changes by another caller, one before each Apply.
@@ -85,8 +87,6 @@ pub struct State {
     pub switch: Option<dp::Switch>,
     /// Another number means a restarted dataplane.
     pub instance: u64,
-    /// The changes that had a key.
-    pub made: Vec<(Keyed, Made)>,
     /// When the current plan took effect, after the first change with an instant.
     pub effective_ns: Option<u64>,
     /// Every change at an instant takes effect this much after it could.
@@ -116,15 +116,12 @@ pub struct State {
     pub controllers: Controllers,
     /// Ports in the answer to Describe.
     pub ports: Vec<dp::Port>,
-    /// Changes that wait for their instants.
-    waiting: Vec<Waiting>,
-    entered: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Attempt {
-    /// The plan after it; none if it could not be merged.
-    pub plan: Option<dp::Plan>,
+    /// The plan after it.
+    pub plan: dp::Plan,
     /// It restarts the random processes.
     pub restart: bool,
     /// The pipes, forward and return, with a drop run that starts again.
@@ -137,31 +134,43 @@ pub struct Attempt {
     pub at_ns: Option<u64>,
 }
 
-/// A change that waits for its instant.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    id: u64,
-    generation: u64,
-}
-
 /// A fake dataplane; clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct FakeDataplane(Arc<Mutex<State>>);
 
 /// A link of a fake, from its start to its end.
 #[derive(Clone)]
-struct Instance {
+struct Instance(Arc<Shared>);
+
+struct Shared {
     name: String,
     fake: FakeDataplane,
-    journal: Journal<Entry>,
-    others: watch::Sender<u64>,
+    history: History,
+    /// Changes that wait for their instants: their generations, and what ends them.
+    waiting: Mutex<Vec<(u64, oneshot::Sender<()>)>>,
 }
 
 impl Instance {
     fn owned(name: &str, fake: FakeDataplane) -> Owned<Self> {
-        let (journal, others) = (Journal::default(), watch::Sender::new(0));
-        let instance = Self { name: name.to_owned(), fake, journal: journal.clone(), others };
-        Owned::new(instance, journal)
+        let history = History::new(fake.state().current());
+        let (name, waiting) = (name.to_owned(), Mutex::default());
+        Owned::new(Self(Arc::new(Shared { name, fake, history, waiting })))
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<(u64, oneshot::Sender<()>)>> {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes what a test has written into the state the current plan.
+    fn adopt(&self) {
+        let Some(mut plans) = self.0.history.plans_now() else { return };
+        let state = self.0.fake.state();
+        let current = &plans.current;
+        let same = state.generation == current.applied.generation
+            && state.plan.as_ref().is_none_or(|plan| *plan == current.plan);
+        if !same && plans.schedule.is_empty() {
+            plans.current = state.current();
+        }
     }
 }
 
@@ -205,10 +214,6 @@ impl FakeDataplane {
         3_600_000_000_000 + STARTED.elapsed().as_nanos() as u64
     }
 
-    fn withdraw(&self) {
-        self.state().waiting.clear();
-    }
-
     /// Serves `dataplane.v1` at a path in a separate thread, and replaces the file there.
     ///
     /// # Errors
@@ -220,17 +225,7 @@ impl FakeDataplane {
         std::fs::rename(new, path)?;
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        // A dataplane that was started anew has one link.
-        let (named, links) = Default::default();
-        {
-            let mut state = self.state();
-            (state.named, state.links) = (named, links);
-            state.rules = pb::LinkRules::default();
-        }
-        let main = Instance::owned(MAIN_LINK, self.clone());
-        let controllers = self.state().controllers.clone();
-        let service = Service::controlled(Links { main, named: Arc::default() }, controllers);
-        let service = DataplaneServer::new(service);
+        let service = self.service();
         let (stop, stopped) = oneshot::channel::<()>();
         // The end of the runtime ends the connections.
         let thread = std::thread::spawn(move || {
@@ -246,6 +241,22 @@ impl FakeDataplane {
             });
         });
         Ok(Running { stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// `dataplane.v1` of a dataplane that is started with this state.
+    #[must_use]
+    pub fn service(&self) -> DataplaneServer<impl dp::dataplane_server::Dataplane> {
+        // A dataplane that was started anew has one link.
+        let (named, links) = Default::default();
+        {
+            let mut state = self.state();
+            (state.named, state.links) = (named, links);
+            state.rules = pb::LinkRules::default();
+        }
+        let main = Instance::owned(MAIN_LINK, self.clone());
+        let controllers = self.state().controllers.clone();
+        let links = Links { main, named: Arc::default() };
+        DataplaneServer::new(Service::controlled(links, controllers))
     }
 }
 
@@ -271,197 +282,150 @@ impl State {
     fn remarks(&self) -> Vec<String> {
         self.excess.iter().filter(|_| self.lossy).cloned().collect()
     }
-}
 
-impl Instance {
-    /// Waits for the instant of a change, as the real dataplane does.
-    async fn wait(&self, at_ns: u64, expected: Option<u64>) -> Result<(), Status> {
-        let now = self.fake.now_ns();
-        owner::check_ahead(now, at_ns)?;
-        let (id, late) = {
-            let mut state = self.fake.state();
-            let tip = state.waiting.last().map_or(state.generation, |last| last.generation);
-            owner::check_generation(tip, expected)?;
-            state.entered += 1;
-            let id = state.entered;
-            state.waiting.push(Waiting { id, generation: tip + 1 });
-            (id, state.late)
-        };
-        tokio::time::sleep(Duration::from_nanos(at_ns.saturating_sub(now)) + late).await;
-        // A timer does not keep the order of equal instants.
-        while !self.leave(id)? {
-            tokio::task::yield_now().await;
-        }
-        Ok(())
-    }
-
-    /// Whether a waiting change is the next one, which then waits no longer.
-    fn leave(&self, id: u64) -> Result<bool, Status> {
-        let waiting = &mut self.fake.state().waiting;
-        match waiting.iter().position(|waiting| waiting.id == id) {
-            None => Err(Status::cancelled("withdrawn")),
-            Some(0) => {
-                waiting.remove(0);
-                Ok(true)
-            }
-            Some(_) => Ok(false),
-        }
-    }
-
-    /// Makes a change or refuses it.
-    fn take(&self, change: &dp::Change, attempt: Attempt, arrived: u64) -> Result<Current, Status> {
-        let mut state = self.fake.state();
-        let current = state.current().plan;
-        let what = owner::subject(change);
-        let merged = owner::merge(change, current).map_err(|error| error.status(what));
-        let plan = merged.as_ref().ok().map(|merged| merged.plan.clone());
-        let (restart, arm) =
-            merged.as_ref().map_or_else(|_| Default::default(), |m| (m.restart, m.arm));
-        state.applies.push(Attempt { plan, restart, arm, ..attempt.clone() });
-        if let Some(status) = &state.refuse {
+    /// Whether it takes a plan.
+    fn check(&mut self, what: &str, plan: &dp::Plan, lossy: bool) -> Result<(), Status> {
+        if let Some(status) = &self.refuse {
             return Err(status.clone());
         }
-        if state.interlopers > 0 {
-            state.interlopers -= 1;
-            state.generation += 1;
+        if self.interlopers > 0 {
+            let expected = self.generation;
+            self.interlopers -= 1;
+            self.generation += 1;
+            return Err(Stale { expected, current: self.generation }.into());
         }
-        owner::check_generation(state.generation, attempt.expected_generation)?;
-        let Merged { plan, .. } = merged?;
         let profile = plan.profile.clone().unwrap_or_default();
         profile::validate(&profile).map_err(|found| owner::invalid(what, &found))?;
         if let Some(Err(found)) = plan.clients.as_ref().map(clients::check) {
             return Err(owner::invalid(what, &found));
         }
-        if let Some(excess) = state.excess.as_ref().filter(|_| !attempt.lossy) {
+        if let Some(excess) = self.excess.as_ref().filter(|_| !lossy) {
             let numbers = [("needed_bytes".to_owned(), "9600".to_owned())];
             let details = ErrorDetails::with_error_info("OUTSIDE_ENVELOPE", "linkemu", numbers);
             let code = Code::FailedPrecondition;
             return Err(Status::with_error_details(code, excess, details));
         }
-        state.lossy = state.excess.is_some();
-        state.plan = Some(plan);
-        state.generation += 1;
-        if attempt.at_ns.is_none() {
-            // They were to follow another link.
-            state.waiting.clear();
-        }
-        // Once an instant was requested, changes take effect by this clock.
-        let late = state.late.as_nanos() as u64;
-        state.effective_ns = match (attempt.at_ns, state.effective_ns) {
-            (Some(at), _) => Some(at.max(arrived) + late),
-            (None, known) => known.map(|_| state.now_ns()),
-        };
-        Ok(state.current())
-    }
-
-    /// With its own state, journal and watchers.
-    fn copy(&self) -> Self {
-        let (journal, others) = (Journal::default(), watch::Sender::new(0));
-        let fake = FakeDataplane(Arc::new(Mutex::new(self.fake.state().clone())));
-        Self { name: self.name.clone(), fake, journal, others }
-    }
-
-    /// Makes the change of a request at its instant, or refuses it at once.
-    async fn apply_at(&self, at_ns: u64, change: dp::Change, terms: Terms) -> Result<Made, Status> {
-        // On a copy first. The generation is checked against those that wait.
-        let expected = terms.expected;
-        let terms = Terms { expected: None, ..terms };
-        self.copy().make(change.clone(), terms.clone())?;
-        self.wait(at_ns, expected).await?;
-        self.make(change, terms)
-    }
-
-    /// Makes a change or refuses it.
-    fn make(&self, change: dp::Change, terms: Terms) -> Result<Made, Status> {
-        let request = &terms.request;
-        let made = self.fake.state().made.iter().find(|(it, _)| it.key == request.key).cloned();
-        match made {
-            Some((known, _)) if known != *request => return Err(owner::Reused.into()),
-            Some((_, made)) => return Ok(Made { repeated: true, ..made }),
-            None => {}
-        }
-        self.enter(change, terms, self.fake.now_ns())
-    }
-
-    /// Makes a change whose request is new, and which arrived at an instant.
-    fn enter(&self, change: dp::Change, terms: Terms, arrived: u64) -> Result<Made, Status> {
-        let Terms { source, at_ns, expected, lossy, request } = terms;
-        let attempt = Attempt { expected_generation: expected, lossy, at_ns, ..Default::default() };
-        let next = self.take(&change, attempt, arrived)?;
-        let sequence = owner::publish(&self.journal, &self.others, &source, &next);
-        let Current { plan, applied, remarks } = next;
-        let plan = Some(Arc::new(plan));
-        let made = Made { applied, remarks, repeated: false, plan, sequence };
-        if !request.key.is_empty() {
-            self.fake.state().made.push((request, made.clone()));
-        }
-        Ok(made)
+        Ok(())
     }
 }
 
 impl Link for Instance {
+    type Ready = Attempt;
+    /// With when it took effect, if an instant was asked for.
+    type Outcome = (Attempt, Option<u64>);
+
     fn name(&self) -> &str {
-        &self.name
+        &self.0.name
     }
 
     fn now_ns(&self) -> u64 {
-        self.fake.now_ns()
+        self.0.fake.now_ns()
     }
 
     fn utc(&self, time_ns: u64) -> SystemTime {
-        let now = self.fake.now_ns();
+        let now = self.now_ns();
         let ahead = Duration::from_nanos(time_ns.saturating_sub(now));
         SystemTime::now() + ahead - Duration::from_nanos(now.saturating_sub(time_ns))
     }
 
-    async fn apply(&self, change: dp::Change, mut terms: Terms) -> Result<Made, Refusal> {
-        let arrived = self.fake.now_ns();
-        if let Some(at_ns) = terms.at_ns {
-            self.wait(at_ns, terms.expected.take()).await?;
+    fn history(&self) -> &History {
+        &self.0.history
+    }
+
+    fn instant(&self, asked_ns: u64, _: &Schedule) -> u64 {
+        asked_ns.max(self.now_ns())
+    }
+
+    async fn prepare(&self, proposal: Proposal<'_>) -> Result<(Current, Attempt), Status> {
+        let Proposal { change, terms, merged: Merged { plan, restart, arm } } = proposal;
+        let Terms { expected: expected_generation, lossy, at_ns, .. } = *terms;
+        let attempt =
+            Attempt { plan: plan.clone(), restart, arm, expected_generation, lossy, at_ns };
+        let mut state = self.0.fake.state();
+        if let Err(status) = state.check(subject(change), &plan, lossy) {
+            state.applies.push(attempt);
+            return Err(status);
         }
-        Ok(self.enter(change, terms, arrived)?)
+        let applied = pb::Applied { lossy: state.excess.is_some(), ..Default::default() };
+        let remarks = state.excess.iter().cloned().collect();
+        Ok((Current { plan, applied, remarks }, attempt))
     }
 
-    async fn apply_links(
-        changes: Vec<LinkChange<Self>>,
+    async fn take_back(&self, generations: RangeInclusive<u64>) -> Result<Option<u64>, Status> {
+        let mut waiting = self.waiting();
+        let first = waiting.iter().map(|it| it.0).find(|it| generations.contains(it));
+        let first = first.unwrap_or(*generations.end() + 1);
+        waiting.retain(|it| it.0 < first);
+        Ok(Some(first))
+    }
+
+    fn commit(
+        orders: Vec<Order<Self>>,
         at_ns: Option<u64>,
-    ) -> Result<Vec<Made>, Refusal> {
-        let now = changes.first().map_or(0, |it| it.link.fake.now_ns());
-        tokio::time::sleep(Duration::from_nanos(at_ns.unwrap_or(0).saturating_sub(now))).await;
-        let made = together(changes, at_ns, now);
-        made.map_err(|(_, status)| status.into())
+    ) -> Result<Outcomes<(Attempt, Option<u64>)>, Status> {
+        let mut waits = Vec::with_capacity(orders.len());
+        for Order { link, ready, generation, .. } in orders {
+            let (now_ns, late) = {
+                let state = link.0.fake.state();
+                (state.now_ns(), state.late)
+            };
+            let (end, ended) = oneshot::channel();
+            link.waiting().push((generation, end));
+            let at_ns = at_ns.map(|at| at.max(now_ns) + late.as_nanos() as u64);
+            let wait = Duration::from_nanos(at_ns.unwrap_or(0).saturating_sub(now_ns));
+            waits.push(async move {
+                tokio::select! {
+                    biased;
+                    _ = ended => return Err(Status::aborted("withdrawn")),
+                    () = tokio::time::sleep(wait) => {}
+                }
+                link.waiting().retain(|it| it.0 != generation);
+                Ok((ready, at_ns))
+            });
+        }
+        Ok(Box::pin(async move {
+            let mut outcomes = Vec::with_capacity(waits.len());
+            for wait in waits {
+                outcomes.push(wait.await?);
+            }
+            Ok(outcomes)
+        }))
     }
 
-    async fn withdraw(&self) -> Result<(), String> {
-        self.fake.withdraw();
-        Ok(())
+    async fn conclude(
+        &self,
+        next: Current,
+        (attempt, at_ns): (Attempt, Option<u64>),
+        _: &Schedule,
+    ) -> Result<Current, Status> {
+        let mut state = self.0.fake.state();
+        state.applies.push(attempt);
+        (state.plan, state.lossy) = (Some(next.plan), next.applied.lossy);
+        state.generation = next.applied.generation;
+        // Once an instant was requested, changes take effect by this clock.
+        let known = state.effective_ns.map(|_| state.now_ns());
+        state.effective_ns = at_ns.or(known);
+        Ok(state.current())
     }
 
-    async fn current(&self) -> Result<Current, String> {
-        Ok(self.fake.state().current())
-    }
-
-    fn other_changes(&self) -> watch::Receiver<u64> {
-        self.others.subscribe()
-    }
-}
-
-/// Makes changes of several links that arrived at an instant, or none.
-fn together(
-    changes: Vec<LinkChange<Instance>>,
-    at_ns: Option<u64>,
-    arrived: u64,
-) -> Result<Vec<Made>, (Instance, Status)> {
-    let enter = |on: &Instance, change, terms| {
-        let made = match at_ns {
-            None => on.make(change, terms),
-            Some(_) => on.enter(change, Terms { at_ns, ..terms }, arrived),
+    async fn complete<T: Send + 'static>(
+        &self,
+        _: Duration,
+        work: impl Future<Output = Result<T, Status>> + Send + 'static,
+    ) -> Result<T, Status> {
+        let (stall, hesitation) = {
+            let state = self.0.fake.state();
+            (state.stall, state.hesitation)
         };
-        made.map_err(|status| (on.clone(), status))
-    };
-    // On copies first.
-    for LinkChange { link, change, terms } in &changes {
-        enter(&link.copy(), change.clone(), terms.clone())?;
+        if let Some(stall) = stall {
+            tokio::spawn(async move {
+                tokio::time::sleep(stall).await;
+                work.await.map(drop)
+            });
+            return Err(Status::unavailable("a worker stands still"));
+        }
+        let done = tokio::spawn(work).await;
+        tokio::time::sleep(hesitation).await;
+        done.unwrap_or_else(|_| Err(Status::internal("no result")))
     }
-    changes.into_iter().map(|it| enter(&it.link, it.change, it.terms)).collect()
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The links of the fake as an executor of plans.
 
-use crate::{FakeDataplane, Instance, Links, together};
-use owner::{Current, Executor, LinkChange, Made, Owned};
+use crate::{FakeDataplane, Instance, Links};
+use owner::{Current, Executor, Owned};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::{MAIN_LINK, link_id, link_name};
@@ -26,56 +26,31 @@ impl Executor for Links {
     type Chunks = ReceiverStream<Result<pb::CaptureChunk, Status>>;
 
     fn instance(&self) -> u64 {
-        self.main.link.fake.state().instance
+        self.main.link.0.fake.state().instance
     }
 
     fn link(&self, name: &str) -> Result<Owned<Instance>, Status> {
-        match link_id(name) {
-            MAIN_LINK => Ok(self.main.clone()),
+        let owned = match link_id(name) {
+            MAIN_LINK => self.main.clone(),
             name => self.named().get(name).cloned().ok_or_else(|| {
                 Status::not_found(format!("there is no link `{name}`: the links are {MAIN_LINK}"))
-            }),
-        }
+            })?,
+        };
+        owned.link.adopt();
+        Ok(owned)
     }
 
     fn describe(&self, link: &Instance) -> Result<dp::DescribeResponse, Status> {
-        let state = link.fake.state();
+        let state = link.0.fake.state();
         let (room, instance, switch) = (state.room, state.instance, state.switch.clone());
         let (version, ports) = ("fake".into(), state.ports.clone());
         Ok(dp::DescribeResponse { version, room, instance, switch, ports, ..Default::default() })
     }
 
-    async fn apply(&self, change: LinkChange<Instance>) -> Result<Made, Status> {
-        let LinkChange { link, change, terms } = change;
-        let (stall, hesitation) = {
-            let state = link.fake.state();
-            (state.stall, state.hesitation)
-        };
-        if let Some(stall) = stall {
-            tokio::spawn(async move {
-                tokio::time::sleep(stall).await;
-                link.make(change, terms)
-            });
-            return Err(Status::unavailable("a worker stands still"));
-        }
-        let made = match terms.at_ns {
-            None => link.make(change, terms),
-            Some(at_ns) => link.apply_at(at_ns, change, terms).await,
-        };
-        tokio::time::sleep(hesitation).await;
-        made
-    }
-
-    async fn apply_links(&self, changes: Vec<LinkChange<Instance>>) -> Result<Vec<Made>, Status> {
-        let made = together(changes, None, 0);
-        made.map_err(|(link, status)| owner::of_link(&link.name, &status))
-    }
-
-    async fn withdraw(&self, link: &Instance) -> Result<Vec<dp::HeldClient>, Status> {
-        link.fake.state().withdrawals += 1;
-        link.fake.withdraw();
+    fn on_hold(&self, link: &Instance) -> Vec<dp::HeldClient> {
+        link.0.fake.state().withdrawals += 1;
         let (holds, skew_ns) = {
-            let state = link.fake.state();
+            let state = link.0.fake.state();
             (state.holds.clone(), state.skew_ns)
         };
         let mut on_hold = BTreeMap::new();
@@ -89,7 +64,7 @@ impl Executor for Links {
             let since_ns = since_ns.saturating_add_signed(skew_ns);
             dp::HeldClient { client, since_ns }
         };
-        Ok(on_hold.into_iter().map(held).collect())
+        on_hold.into_iter().map(held).collect()
     }
 
     async fn hold_clients(
@@ -97,7 +72,7 @@ impl Executor for Links {
         link: &Instance,
         clients: Vec<dp::HoldClient>,
     ) -> Result<(), Status> {
-        let mut state = link.fake.state();
+        let mut state = link.0.fake.state();
         if let Some(status) = &state.refuse {
             return Err(status.clone());
         }
@@ -111,7 +86,7 @@ impl Executor for Links {
         link: &Instance,
         clients: Vec<String>,
     ) -> Result<Vec<dp::ClientLook>, Status> {
-        let mut state = link.fake.state();
+        let mut state = link.0.fake.state();
         state.looked += clients.len() as u64;
         let look = |client: &String| state.looks.get(client).copied().unwrap_or_default();
         Ok(clients.iter().map(look).collect())
@@ -122,7 +97,7 @@ impl Executor for Links {
         link: &Instance,
         request: dp::SetOffloadRequest,
     ) -> Result<(), Status> {
-        let mut state = link.fake.state();
+        let mut state = link.0.fake.state();
         state.offloads.push(request);
         if state.switch.is_none() {
             return Err(Status::failed_precondition("there is no switch"));
@@ -133,7 +108,7 @@ impl Executor for Links {
     }
 
     async fn current(&self, link: &Instance) -> Result<Current, Status> {
-        Ok(link.fake.state().current())
+        Ok(link.0.fake.state().current())
     }
 
     fn ports(&self, _: &Instance) -> (Vec<pb::PortState>, u64) {
@@ -142,12 +117,12 @@ impl Executor for Links {
 
     async fn stats(&self, link: &Instance, mark: bool) -> Result<pb::Stats, Status> {
         let pause = {
-            let mut state = link.fake.state();
+            let mut state = link.0.fake.state();
             state.reads += 1;
             state.pause
         };
         tokio::time::sleep(pause).await;
-        let mut state = link.fake.state();
+        let mut state = link.0.fake.state();
         state.marks += u64::from(mark);
         let (generation, lossy) = (state.generation, state.lossy);
         Ok(pb::Stats { generation, lossy, ..state.stats.clone() })
@@ -158,7 +133,7 @@ impl Executor for Links {
         link: &Instance,
         request: pb::CaptureRequest,
     ) -> Result<Self::Chunks, Status> {
-        let mut state = link.fake.state();
+        let mut state = link.0.fake.state();
         state.captures.push(request);
         if let Some(status) = &state.refuse {
             return Err(status.clone());
@@ -166,7 +141,7 @@ impl Executor for Links {
         let (chunks, waits) = (state.capture.clone(), state.capture_waits);
         let (sender, receiver) = mpsc::channel(1);
         state.capturing += 1;
-        let fake = link.fake.clone();
+        let fake = link.0.fake.clone();
         tokio::spawn(async move {
             for chunk in chunks {
                 if sender.send(Ok(chunk)).await.is_err() {
@@ -190,7 +165,7 @@ impl Executor for Links {
     }
 
     async fn list_links(&self) -> Result<(Vec<pb::NamedLink>, pb::LinkRules), Status> {
-        let state = self.main.link.fake.state();
+        let state = self.main.link.0.fake.state();
         let main = pb::NamedLink { name: link_name(MAIN_LINK), ..Default::default() };
         let links = std::iter::once(main).chain(state.named.values().cloned()).collect();
         Ok((links, state.rules.clone()))
@@ -198,7 +173,7 @@ impl Executor for Links {
 
     async fn add_link(&self, link: pb::NamedLink) -> Result<pb::NamedLink, Status> {
         let name = link_id(&link.name).to_owned();
-        let mut state = self.main.link.fake.state();
+        let mut state = self.main.link.0.fake.state();
         if let Some(status) = &state.refuse {
             return Err(status.clone());
         }
@@ -217,7 +192,7 @@ impl Executor for Links {
 
     async fn remove_link(&self, name: &str) -> Result<(), Status> {
         let name = link_id(name);
-        let mut state = self.main.link.fake.state();
+        let mut state = self.main.link.0.fake.state();
         if state.named.remove(name).is_none() {
             return Err(Status::not_found(format!("there is no link `{name}`")));
         }
@@ -232,9 +207,9 @@ impl Executor for Links {
         mut rules: Vec<pb::LinkRule>,
         _: Option<u64>,
     ) -> Result<pb::LinkRules, Status> {
-        let name = link_name(&link.name);
+        let name = link_name(&link.0.name);
         rules.iter_mut().for_each(|rule| rule.link.clone_from(&name));
-        let mut state = self.main.link.fake.state();
+        let mut state = self.main.link.0.fake.state();
         rules.extend(state.rules.rules.iter().filter(|rule| rule.link != name).cloned());
         let generation = state.rules.generation + 1;
         let effective_utc = Some(SystemTime::now().into());

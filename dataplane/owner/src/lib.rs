@@ -12,6 +12,7 @@
 
 mod change;
 mod controller;
+mod history;
 mod journal;
 mod keys;
 mod link;
@@ -26,12 +27,15 @@ mod watch;
 
 pub use change::{ChangeError, Merged, merge, subject};
 pub use controller::{Controllers, Held};
+pub use history::{Changes, History};
 pub use journal::{Journal, Next};
 pub use keys::{Keys, Request, Reused};
-pub use link::{Current, Link, LinkChange, Made, Refusal, Source, Terms};
-pub use plans::{Plans, publish};
+pub use link::{
+    Chain, Current, Link, LinkChange, Made, Order, Outcomes, Proposal, Refusal, Source, Terms,
+};
+pub use plans::Plans;
 pub use scenario::Scenarios;
-pub use schedule::{AHEAD_NS, Place, Schedule, ScheduleError, check_ahead, check_passed, over};
+pub use schedule::{Schedule, ScheduleError, check_ahead, check_passed, withdrawn};
 pub use service::{Executor, MOST_LINKS, Owned, Service};
 pub use span::Span;
 pub use status::{clip, invalid, of_link};

@@ -1,17 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A link as its owner sees it: a plan that changes, on a clock.
 
-use crate::Request;
+use crate::{History, Merged, Request, Schedule, ScheduleError, check_ahead};
+use futures_util::future::BoxFuture;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::SystemTime;
-use tokio::sync::watch;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 use tonic::{Code, Status};
 
-/// A link that can be changed, and the clock of its changes.
+const NO_RESULT: &str = "the request ended without a result: please report this, with the log";
+
+/// A link as its executor has it: what it must do by itself, and what all links do with that.
+///
+/// An executor makes plans that are complete and in order. Merging, generations, keys, the order of
+/// changes and their withdrawal are here, the same for workers, boxes and tests.
 pub trait Link: Clone + Send + Sync + 'static {
+    /// What the executor made of a plan, to commit it.
+    type Ready: Send;
+
+    /// What the executor says of a plan that it has committed, before [`Self::conclude`].
+    type Outcome: Send;
+
     /// Without "links/".
     fn name(&self) -> &str;
 
@@ -21,30 +34,98 @@ pub trait Link: Clone + Send + Sync + 'static {
     /// The same instant in UTC.
     fn utc(&self, time_ns: u64) -> SystemTime;
 
-    /// Merges a change into the plan that will be current at its instant, and applies it, however
-    /// long that takes. Changes keep the order in which the futures are polled first. Resolves when
-    /// the change was applied or withdrawn.
-    fn apply(
+    /// Its plans.
+    fn history(&self) -> &History;
+
+    /// Checks the instant of a change that arrived at another one.
+    ///
+    /// # Errors
+    /// [`ScheduleError`].
+    fn check_instant(&self, arrived_ns: u64, at_ns: u64) -> Result<(), ScheduleError> {
+        check_ahead(arrived_ns, at_ns)
+    }
+
+    /// The instant at which a change is made that is asked for `asked_ns`: then, or as soon as possible.
+    /// Pending changes after it are withdrawn.
+    fn instant(&self, asked_ns: u64, schedule: &Schedule) -> u64;
+
+    /// Compiles a plan and checks that it fits. Changes nothing. Returns the plan with why it is lossy,
+    /// if it is.
+    fn prepare(
         &self,
-        change: dp::Change,
-        terms: Terms,
-    ) -> impl Future<Output = Result<Made, Refusal>> + Send;
+        proposal: Proposal<'_>,
+    ) -> impl Future<Output = Result<(Current, Self::Ready), Status>> + Send;
 
-    /// Applies changes of several links at one instant, or none, however long that takes. Resolves
-    /// when they were applied, with the results in their order. They cannot be withdrawn.
-    fn apply_links(
-        changes: Vec<LinkChange<Self>>,
+    /// Makes room for a plan that was prepared.
+    fn settle(
+        &self,
+        _: &mut Current,
+        _: &Self::Ready,
+    ) -> impl Future<Output = Result<(), Status>> + Send {
+        std::future::ready(Ok(()))
+    }
+
+    /// Takes back the pending changes of these generations, except those that it has made already.
+    /// Returns the first generation that it took back; none if their outcomes tell.
+    fn take_back(
+        &self,
+        generations: RangeInclusive<u64>,
+    ) -> impl Future<Output = Result<Option<u64>, Status>> + Send;
+
+    /// Has plans of several links executed at one instant: without one, as soon as possible. Commits keep
+    /// the order of the calls. Returns the outcomes in the order of the links.
+    ///
+    /// # Errors
+    /// If none will be executed.
+    fn commit(
+        orders: Vec<Order<Self>>,
         at_ns: Option<u64>,
-    ) -> impl Future<Output = Result<Vec<Made>, Refusal>> + Send;
+    ) -> Result<Outcomes<Self::Outcome>, Status>;
 
-    /// Withdraws the changes that wait for their instants.
-    fn withdraw(&self) -> impl Future<Output = Result<(), String>> + Send;
+    /// Learns that a plan is the current one. Returns it with its instant and all remarks.
+    ///
+    /// # Errors
+    /// If it was not executed after all.
+    fn conclude(
+        &self,
+        next: Current,
+        outcome: Self::Outcome,
+        schedule: &Schedule,
+    ) -> impl Future<Output = Result<Current, Status>> + Send;
 
-    /// The current plan, after changes that are being made.
-    fn current(&self) -> impl Future<Output = Result<Current, String>> + Send;
+    /// Completes work, also when its caller has gone. Callers may wait less long.
+    ///
+    /// # Errors
+    /// Those of the work, and UNAVAILABLE while the executor stands still.
+    fn complete<T: Send + 'static>(
+        &self,
+        _ahead: Duration,
+        work: impl Future<Output = Result<T, Status>> + Send + 'static,
+    ) -> impl Future<Output = Result<T, Status>> + Send {
+        let work = tokio::spawn(work);
+        async { work.await.unwrap_or_else(|_| Err(Status::internal(NO_RESULT))) }
+    }
+}
 
-    /// The generation of the last change that no scenario made, and each change of it.
-    fn other_changes(&self) -> watch::Receiver<u64>;
+/// The outcomes of plans that were committed together, or the error of all.
+pub type Outcomes<T> = BoxFuture<'static, Result<Vec<T>, Status>>;
+
+/// A plan that a change leads to.
+#[derive(Debug)]
+pub struct Proposal<'a> {
+    pub change: &'a dp::Change,
+    pub terms: &'a Terms,
+    pub merged: Merged,
+}
+
+/// A plan that a link is to execute.
+#[derive(Debug)]
+pub struct Order<L: Link> {
+    pub link: L,
+    pub ready: L::Ready,
+    pub generation: u64,
+    /// Changes are pending that come before it.
+    pub follows: bool,
 }
 
 /// A plan that is current, or will be.
@@ -80,7 +161,7 @@ impl Source {
 }
 
 /// How a change is applied.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Terms {
     pub source: Source,
     /// On the dataplane's clock; none: immediately, which withdraws pending changes.
@@ -90,6 +171,23 @@ pub struct Terms {
     /// Accept a plan outside of the envelope.
     pub lossy: bool,
     pub request: Request,
+    pub chain: Chain,
+}
+
+/// Changes that are made in their order: if one of them is refused or withdrawn, so are those after it.
+/// A generation that is expected would not tell, since another caller's change may have that number
+/// then. Clones are the same chain.
+#[derive(Clone, Debug, Default)]
+pub struct Chain(Arc<AtomicBool>);
+
+impl Chain {
+    pub(crate) fn end(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Default for Terms {
@@ -102,7 +200,8 @@ impl Terms {
     /// Immediately, whatever is current, and only inside of the envelope.
     #[must_use]
     pub fn of(source: Source) -> Self {
-        Self { source, at_ns: None, expected: None, lossy: false, request: Request::default() }
+        let (request, chain) = (Request::default(), Chain::default());
+        Self { source, at_ns: None, expected: None, lossy: false, request, chain }
     }
 }
 

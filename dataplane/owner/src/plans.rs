@@ -45,27 +45,15 @@ impl Plans {
 
     /// Makes a plan that was applied the current one.
     pub fn enter(&mut self, next: Current, terms: Terms) -> Made {
-        let sequence = publish(&self.journal, &self.others, &terms.source, &next);
+        let entry = terms.source.cause().map(|it| changed(it, &next.plan, &next.applied));
+        let sequence = entry.map_or(0, |entry| self.journal.push(|_| entry));
+        if let Source::Controller(_) = terms.source {
+            self.others.send_replace(next.applied.generation);
+        }
         self.current = next;
         let Current { plan, applied, remarks } = self.current.clone();
         let made = Made { applied, remarks, repeated: false, plan: Some(Arc::new(plan)), sequence };
         self.known.keep_with_plan(terms.request, made.clone(), |made| &mut made.plan);
         made
     }
-}
-
-/// Publishes that a plan was applied: as an event, if the change is one, and to scenarios, if none made
-/// it. Returns the sequence of the event, or 0.
-pub fn publish(
-    journal: &Journal<Entry>,
-    others: &watch::Sender<u64>,
-    source: &Source,
-    next: &Current,
-) -> u64 {
-    let entry = source.cause().map(|cause| changed(cause, &next.plan, &next.applied));
-    let sequence = entry.map_or(0, |entry| journal.push(|_| entry));
-    if let Source::Controller(_) = source {
-        others.send_replace(next.applied.generation);
-    }
-    sequence
 }

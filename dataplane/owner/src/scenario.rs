@@ -14,7 +14,7 @@
 mod run;
 mod uploads;
 
-use crate::{Entry, Journal, Keys, Link, Request, stale_message};
+use crate::{Changes, Entry, Journal, Keys, Link, Request, stale_message};
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use run::{Named, Options, Progress, Run};
@@ -65,9 +65,10 @@ struct Current {
 }
 
 impl<L: Link> Scenarios<L> {
-    /// No scenario has run. Events go to `journal`.
+    /// No scenario has run.
     #[must_use]
-    pub fn new(link: L, journal: Journal<Entry>) -> Self {
+    pub fn new(link: L) -> Self {
+        let journal = link.history().journal().clone();
         let none = pb::ScenarioPhase::None as i32;
         let (state, _) = watch::channel(pb::ScenarioState { phase: none, ..Default::default() });
         let (commands, _) = mpsc::channel(COMMANDS);
@@ -143,8 +144,8 @@ impl<L: Link> Scenarios<L> {
                  profiles"
             )));
         }
-        let others = link.other_changes();
-        let before = link.current().await.map_err(Status::unavailable)?;
+        let others = link.history().other_changes();
+        let before = link.current().await;
         let generation = before.applied.generation;
         if let Some(expected) = request.expected_generation.filter(|it| *it != generation) {
             return Err(Status::aborted(stale_message(expected, generation)));
@@ -153,7 +154,7 @@ impl<L: Link> Scenarios<L> {
         check_links(&request.first, &names)?;
         let mut other_links = BTreeMap::new();
         for (name, link) in links {
-            other_links.insert(name, Named::new(link).await.map_err(Status::unavailable)?);
+            other_links.insert(name, Named::new(link).await);
         }
         uploads.begin(request.first, request.complete)?;
         let (commands, obeyed) = mpsc::channel(COMMANDS);

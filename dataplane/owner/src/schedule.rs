@@ -5,10 +5,14 @@
 //! one late; this list has their results. Ascending by instant and by generation. Instants are on the
 //! dataplane's clock, in nanoseconds.
 
-use crate::Current;
+use crate::{Chain, Current, Request, Reused, Terms};
+use futures_util::FutureExt;
+use futures_util::future::{Map, Shared};
 use proto::dataplane::v1 as dp;
 use std::collections::VecDeque;
-use tokio::sync::watch;
+use std::ops::RangeInclusive;
+
+use tokio::sync::oneshot;
 use tonic::Status;
 
 /// How far ahead a change may be asked for.
@@ -60,8 +64,11 @@ struct Waiting {
     id: u64,
     at_ns: u64,
     next: Current,
+    request: Request,
+    chain: Chain,
     /// Dropped when the change was made or withdrawn.
-    over: watch::Sender<()>,
+    _until_end: oneshot::Sender<()>,
+    end: End,
 }
 
 /// Checks that an instant is near enough to wait for it.
@@ -91,22 +98,37 @@ pub fn check_passed(now_ns: u64, at_ns: u64) -> Result<(), ScheduleError> {
 pub struct Place {
     id: u64,
     /// The end of the one before it.
-    before: Option<watch::Receiver<()>>,
+    before: Option<End>,
 }
 
 impl Place {
     /// Waits until the change before it was made or withdrawn.
     pub async fn follows(&mut self) {
-        if let Some(before) = &mut self.before {
-            over(before).await;
+        if let Some(before) = self.before.take() {
+            before.await;
         }
     }
 }
 
-/// Waits until a change was made or withdrawn.
-pub async fn over(change: &mut watch::Receiver<()>) {
-    // The end is signalled by dropping the sender.
-    while change.changed().await.is_ok() {}
+/// Resolves when a change was made or withdrawn. Those who wait go on in the order in which they came.
+pub type End = Shared<Map<oneshot::Receiver<()>, fn(Result<(), oneshot::error::RecvError>)>>;
+
+/// Decides which of the changes that workers have taken back stay withdrawn: one that some worker has made
+/// meanwhile, and those before it, are made by all.
+///
+/// `taken` has those of each worker, the newest first. Returns the first generation that is withdrawn,
+/// and what is to be given back to each worker, the oldest first.
+#[must_use]
+pub fn withdrawn<C>(
+    generations: RangeInclusive<u64>,
+    taken: Vec<Vec<C>>,
+    generation: impl Fn(&C) -> u64,
+) -> (u64, Vec<Vec<C>>) {
+    let (first, last) = generations.into_inner();
+    let oldest = |taken: &Vec<C>| taken.last().map_or(last + 1, &generation);
+    let keep = taken.iter().map(oldest).max().unwrap_or(first);
+    let kept = |taken: Vec<C>| taken.into_iter().rev().filter(|it| generation(it) < keep).collect();
+    (keep, taken.into_iter().map(kept).collect())
 }
 
 #[derive(Debug, Default)]
@@ -144,8 +166,20 @@ impl Schedule {
 
     /// The end of the last change that is due until an instant.
     #[must_use]
-    pub fn due(&self, at_ns: u64) -> Option<watch::Receiver<()>> {
-        self.up_to(at_ns).last().map(|change| change.over.subscribe())
+    pub fn due(&self, at_ns: u64) -> Option<End> {
+        self.up_to(at_ns).last().map(|change| change.end.clone())
+    }
+
+    /// The end of the change that the same request asked for.
+    ///
+    /// # Errors
+    /// [`Reused`].
+    pub fn find(&self, request: &Request) -> Result<Option<End>, Reused> {
+        let keyed = |it: &&Waiting| !request.key.is_empty() && it.request.key == request.key;
+        match self.waiting.iter().find(keyed) {
+            Some(it) if it.request.fingerprint != request.fingerprint => Err(Reused),
+            found => Ok(found.map(|it| it.end.clone())),
+        }
     }
 
     /// The instant of the last change.
@@ -182,11 +216,14 @@ impl Schedule {
     }
 
     /// Takes a place for a change that is pending, after all others.
-    pub fn enter(&mut self, at_ns: u64, next: Current) -> Place {
-        let before = self.waiting.back().map(|change| change.over.subscribe());
+    pub fn enter(&mut self, at_ns: u64, next: Current, terms: &Terms) -> Place {
+        let (request, chain) = (terms.request.clone(), terms.chain.clone());
+        let before = self.waiting.back().map(|change| change.end.clone());
         self.entered += 1;
         let id = self.entered;
-        self.waiting.push_back(Waiting { id, at_ns, next, over: watch::Sender::new(()) });
+        let (_until_end, ended) = oneshot::channel();
+        let end = ended.map((|_| ()) as fn(_)).shared();
+        self.waiting.push_back(Waiting { id, at_ns, next, request, chain, _until_end, end });
         Place { id, before }
     }
 
@@ -198,7 +235,13 @@ impl Schedule {
 
     /// Removes the changes from a generation on.
     pub fn cut(&mut self, generation: u64) {
-        self.waiting.retain(|change| change.next.applied.generation < generation);
+        self.waiting.retain(|change| {
+            let stays = change.next.applied.generation < generation;
+            if !stays {
+                change.chain.end();
+            }
+            stays
+        });
     }
 }
 
@@ -228,7 +271,8 @@ mod tests {
     #[test]
     fn a_bounded_number_waits() {
         let mut schedule = Schedule::default();
-        let places: Vec<_> = (1..=WAITING as u64).map(|n| schedule.enter(NOW, next(n))).collect();
+        let places: Vec<_> =
+            (1..=WAITING as u64).map(|n| schedule.enter(NOW, next(n), &Terms::default())).collect();
         assert_eq!(schedule.check_room(NOW), Err(ScheduleError::Full));
         // An earlier change withdraws them.
         assert_eq!(schedule.check_room(NOW - 1), Ok(()));
@@ -240,7 +284,8 @@ mod tests {
     fn what_was_taken_back_is_not_found_and_its_end_is_told() {
         let mut schedule = Schedule::default();
         let at = |ms| NOW + ms * 1_000_000;
-        let places: Vec<_> = (1..=3).map(|n| schedule.enter(at(n), next(n))).collect();
+        let places: Vec<_> =
+            (1..=3).map(|n| schedule.enter(at(n), next(n), &Terms::default())).collect();
         let generation = |at| schedule.tip(at).map(|next| next.applied.generation);
         assert_eq!((generation(NOW), generation(at(2))), (None, Some(2)));
         assert_eq!(
@@ -250,7 +295,9 @@ mod tests {
         assert!(places[0].before.is_none());
         schedule.cut(2);
         assert!(schedule.leave(&places[1]).is_none());
-        assert!(places[2].before.as_ref().is_some_and(|before| before.has_changed().is_err()));
+        assert!(
+            places[2].before.as_ref().is_some_and(|before| before.clone().now_or_never().is_some())
+        );
         assert_eq!(schedule.leave(&places[0]).map(|next| next.applied.generation), Some(1));
         assert_eq!(schedule.after(None), None);
     }

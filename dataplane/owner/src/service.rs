@@ -2,8 +2,8 @@
 //! `dataplane.v1` of all that executes plans.
 
 use crate::{
-    Controllers, Current, Entry, Held, Journal, Link, LinkChange, Made, Request as Keyed,
-    Scenarios, Source, Terms, of_link, watch,
+    Changes, Controllers, Current, Held, Link, LinkChange, Made, Request as Keyed, Scenarios,
+    Source, Terms, of_link, watch,
 };
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
@@ -39,23 +39,10 @@ pub trait Executor: Clone + Send + Sync + 'static {
 
     fn describe(&self, link: &Self::Link) -> Result<dp::DescribeResponse, Status>;
 
-    /// Makes a change of one link.
-    fn apply(
-        &self,
-        change: LinkChange<Self::Link>,
-    ) -> impl Future<Output = Result<Made, Status>> + Send;
-
-    /// Makes the changes of 1 to [`MOST_LINKS`] links, each of them once, at one instant, or none.
-    fn apply_links(
-        &self,
-        changes: Vec<LinkChange<Self::Link>>,
-    ) -> impl Future<Output = Result<Vec<Made>, Status>> + Send;
-
-    /// Withdraws pending changes, and names the clients on hold.
-    fn withdraw(
-        &self,
-        link: &Self::Link,
-    ) -> impl Future<Output = Result<Vec<dp::HeldClient>, Status>> + Send;
+    /// Clients on hold.
+    fn on_hold(&self, _: &Self::Link) -> Vec<dp::HeldClient> {
+        Vec::new()
+    }
 
     fn hold_clients(
         &self,
@@ -140,15 +127,14 @@ pub trait Executor: Clone + Send + Sync + 'static {
 pub struct Owned<L: Link> {
     pub link: L,
     pub scenarios: Scenarios<L>,
-    pub journal: Journal<Entry>,
 }
 
 impl<L: Link> Owned<L> {
     /// No scenario has run.
     #[must_use]
-    pub fn new(link: L, journal: Journal<Entry>) -> Self {
-        let scenarios = Scenarios::new(link.clone(), journal.clone());
-        Self { link, scenarios, journal }
+    pub fn new(link: L) -> Self {
+        let scenarios = Scenarios::new(link.clone());
+        Self { link, scenarios }
     }
 }
 
@@ -222,6 +208,7 @@ impl<E: Executor> Service<E> {
             expected: request.expected_generation,
             lossy: request.lossy,
             request: Keyed { key: request.key, fingerprint: request.fingerprint },
+            ..Terms::default()
         };
         terms.request.check()?;
         Ok(LinkChange { link, change, terms })
@@ -262,8 +249,8 @@ impl<E: Executor> dp::dataplane_server::Dataplane for Service<E> {
         request: Request<dp::ApplyRequest>,
     ) -> Result<Response<dp::ApplyResponse>, Status> {
         let Owned { link, .. } = self.change(&request)?;
-        let change = self.asked(link.clone(), request.into_inner())?;
-        let made = self.executor.apply(change).await?;
+        let LinkChange { link, change, terms } = self.asked(link, request.into_inner())?;
+        let made = link.apply(change, terms).await?;
         log(link.name(), &made);
         Ok(Response::new(made.into()))
     }
@@ -298,7 +285,7 @@ impl<E: Executor> dp::dataplane_server::Dataplane for Service<E> {
             changes.push(self.asked(link, request).map_err(|status| of_link(&name, &status))?);
             order.push(name);
         }
-        let made = self.executor.apply_links(changes).await?;
+        let made = E::Link::apply_links(changes).await?;
         order.iter().zip(&made).for_each(|(name, made)| log(name, made));
         let links = made.into_iter().map(Into::into).collect();
         Ok(Response::new(dp::ApplyLinksResponse { links }))
@@ -309,7 +296,8 @@ impl<E: Executor> dp::dataplane_server::Dataplane for Service<E> {
         request: Request<dp::WithdrawRequest>,
     ) -> Result<Response<dp::WithdrawResponse>, Status> {
         let Owned { link, .. } = self.change(&request)?;
-        let on_hold = self.executor.withdraw(&link).await?;
+        link.withdraw().await?;
+        let on_hold = self.executor.on_hold(&link);
         Ok(Response::new(dp::WithdrawResponse { on_hold }))
     }
 
@@ -440,8 +428,12 @@ impl<E: Executor> dp::dataplane_server::Dataplane for Service<E> {
         &self,
         request: Request<dp::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let Owned { scenarios, journal, .. } = self.link(&request)?;
-        Ok(Response::new(watch(journal, scenarios, request.get_ref().after)))
+        let Owned { link, scenarios } = self.link(&request)?;
+        Ok(Response::new(watch(
+            link.history().journal().clone(),
+            scenarios,
+            request.get_ref().after,
+        )))
     }
 
     async fn get_stats(

@@ -11,18 +11,18 @@
 mod follow;
 mod remarks;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use follow::whole;
 use owner::{
-    Current, Made, Merged, Plans, Source, Terms, check_ahead, check_generation, check_passed,
-    merge, over, subject,
+    Current, History, Link, Merged, Outcomes, Proposal, Schedule, ScheduleError, Source,
+    check_ahead, check_passed, subject,
 };
+use proto::MAIN_LINK;
 use proto::dataplane::v1 as dp;
-use proto::linkemu::v1 as pb;
-use tokio::sync::MutexGuard;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tonic::{Code, Status};
@@ -46,11 +46,13 @@ pub struct Tip {
     pub generation: u64,
 }
 
-/// The plans of the group, and the generation of each box.
-pub struct History {
-    pub plans: Plans,
-    /// By place; none: the box is behind.
-    pub tips: Vec<Option<Tip>>,
+/// A plan that was checked, and the change that leads to it.
+pub struct Ready {
+    change: dp::Change,
+    source: Source,
+    lossy: bool,
+    plan: dp::Plan,
+    restart: bool,
 }
 
 /// A change for one box.
@@ -65,7 +67,7 @@ struct Order {
 }
 
 /// The outcome of a change at one box.
-struct Answer {
+pub struct Answer {
     place: usize,
     offset: Offset,
     is_behind: bool,
@@ -73,82 +75,139 @@ struct Answer {
 }
 
 /// The outcome of a change.
-enum Outcome {
+pub enum Outcome {
     Made(Vec<Answer>),
     /// No box has made it.
     Refused(Status, Vec<Answer>),
 }
 
-impl Group {
-    /// Makes a change of the plan: at once, which withdraws pending ones, or at an instant. Once begun
-    /// it runs to completion, even if the caller disconnects.
-    ///
-    /// # Errors
-    /// If nothing was changed.
-    pub async fn apply(&self, change: dp::Change, terms: Terms) -> Result<Made, Status> {
-        self.applied()?;
-        let group = self.clone();
-        // Spawned in the order of the calls: the runtime has one thread.
-        let work = tokio::spawn(async move {
-            match terms.at_ns {
-                None => group.change_now(&change, terms).await,
-                Some(at_ns) => group.change_at(at_ns, &change, terms).await,
-            }
-        });
-        work.await.unwrap_or_else(|_| {
-            Err(Status::internal("the change ended without a result: please report this"))
-        })
+impl Link for Group {
+    type Ready = Ready;
+    type Outcome = Outcome;
+
+    fn name(&self) -> &str {
+        MAIN_LINK
     }
 
-    async fn change_now(&self, change: &dp::Change, terms: Terms) -> Result<Made, Status> {
-        let mut history = self.quiet().await;
-        if let Some(made) = history.plans.find(&terms.request)? {
-            return Ok(made);
+    fn now_ns(&self) -> u64 {
+        self.0.clock.now_ns()
+    }
+
+    fn utc(&self, time_ns: u64) -> SystemTime {
+        self.0.clock.utc(time_ns)
+    }
+
+    fn history(&self) -> &History {
+        &self.0.history
+    }
+
+    fn check_instant(&self, arrived_ns: u64, at_ns: u64) -> Result<(), ScheduleError> {
+        check_ahead(arrived_ns, at_ns)?;
+        check_passed(arrived_ns, at_ns)
+    }
+
+    /// It comes after all pending changes.
+    fn instant(&self, asked_ns: u64, schedule: &Schedule) -> u64 {
+        let up = self.up();
+        let lead_ns = up.iter().map(|place| self.0.members[*place].round_trip_ns()).max();
+        let earliest_ns = self.0.clock.now_ns() + LEAD_NS + lead_ns.unwrap_or(0);
+        asked_ns.max(earliest_ns).max(schedule.last_ns().unwrap_or(0))
+    }
+
+    /// Also gives new clients their boxes.
+    async fn prepare(&self, proposal: Proposal<'_>) -> Result<(Current, Ready), Status> {
+        let Proposal { change, terms, merged: Merged { plan, restart, .. } } = proposal;
+        if let Some(clients) = &plan.clients {
+            let what = subject(change);
+            steering::check(clients).map_err(|found| owner::invalid(what, &found))?;
         }
-        let (next, orders, at_ns) = self.prepare(&mut history, change, &terms, None)?;
-        let outcome = self.drive(orders, at_ns).await;
-        self.enter(&mut history, outcome, next, terms).await
-    }
-
-    async fn change_at(
-        &self,
-        at_ns: u64,
-        change: &dp::Change,
-        terms: Terms,
-    ) -> Result<Made, Status> {
-        let arrived_ns = self.0.clock.now_ns();
-        let (orders, at_ns, mut place) = {
-            let mut history = self.0.history.lock().await;
-            if let Some(made) = history.plans.find(&terms.request)? {
-                return Ok(made);
-            }
-            check_ahead(arrived_ns, at_ns)?;
-            check_passed(arrived_ns, at_ns)?;
-            // None is withdrawn: it comes after them.
-            history.plans.schedule.check_room(u64::MAX)?;
-            let (next, orders, at_ns) = self.prepare(&mut history, change, &terms, Some(at_ns))?;
-            (orders, at_ns, history.plans.schedule.enter(at_ns, next))
+        // Its caller is told here that no box is up.
+        self.describe()?;
+        if self.place(&names(&plan)) {
+            tracing::info!(version = self.owners().version(), "new clients have their boxes");
+        }
+        let ready = Ready {
+            change: change.clone(),
+            source: terms.source.clone(),
+            lossy: terms.lossy,
+            plan: plan.clone(),
+            restart,
         };
-        let outcome = self.drive(orders, at_ns).await;
-        place.follows().await;
-        let mut history = self.0.history.lock().await;
-        let next = history.plans.schedule.leave(&place).ok_or_else(withdrawn)?;
-        self.enter(&mut history, outcome, next, terms).await
+        Ok((Current { plan, ..Current::default() }, ready))
     }
 
-    /// The history without pending changes: those are withdrawn.
-    async fn quiet(&self) -> MutexGuard<'_, History> {
-        loop {
-            let history = self.0.history.lock().await;
-            let Some(mut last) = history.plans.schedule.due(u64::MAX) else { return history };
-            drop(history);
-            self.withdraw().await;
-            over(&mut last).await;
+    /// The answers of the boxes tell which ones were withdrawn.
+    async fn take_back(&self, _: RangeInclusive<u64>) -> Result<Option<u64>, Status> {
+        self.withdraw_at_boxes().await;
+        Ok(None)
+    }
+
+    /// There is one, as a group has one link.
+    fn commit(
+        orders: Vec<owner::Order<Self>>,
+        at_ns: Option<u64>,
+    ) -> Result<Outcomes<Outcome>, Status> {
+        let orders = orders.into_iter().map(|order| {
+            let owner::Order { link, ready, follows, .. } = order;
+            let at_ns = at_ns.unwrap_or_else(|| link.instant(0, &Schedule::default()));
+            let orders = link.orders(&ready, at_ns, follows);
+            (link, orders, at_ns)
+        });
+        let orders: Vec<_> = orders.collect();
+        Ok(Box::pin(async move {
+            let mut outcomes = Vec::with_capacity(orders.len());
+            for (group, orders, at_ns) in orders {
+                outcomes.push(group.drive(orders, at_ns).await);
+            }
+            Ok(outcomes)
+        }))
+    }
+
+    async fn conclude(
+        &self,
+        next: Current,
+        outcome: Outcome,
+        schedule: &Schedule,
+    ) -> Result<Current, Status> {
+        match outcome {
+            Outcome::Made(answers) => {
+                let next = self.made(next, answers, schedule);
+                self.changed_span(&next).await;
+                self.show(next.clone());
+                Ok(next)
+            }
+            Outcome::Refused(status, answers) => {
+                self.not_made(&answers, schedule);
+                Err(status)
+            }
         }
     }
 
+    async fn complete<T: Send + 'static>(
+        &self,
+        _: Duration,
+        work: impl Future<Output = Result<T, Status>> + Send + 'static,
+    ) -> Result<T, Status> {
+        self.applied()?;
+        to_its_end(work).await
+    }
+}
+
+/// Completes work also when its caller has gone.
+///
+/// # Errors
+/// Those of the work.
+pub(crate) async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    tokio::spawn(work).await.unwrap_or_else(|_| {
+        Err(Status::internal("the request ended without a result: please report this"))
+    })
+}
+
+impl Group {
     /// Withdraws pending changes at all boxes.
-    pub(crate) async fn withdraw(&self) {
+    async fn withdraw_at_boxes(&self) {
         let mut calls = JoinSet::new();
         for place in self.up() {
             let group = self.clone();
@@ -167,53 +226,24 @@ impl Group {
         calls.join_all().await;
     }
 
-    /// Merges and checks a change, gives new clients their boxes, and chooses the instant.
-    fn prepare(
-        &self,
-        history: &mut History,
-        change: &dp::Change,
-        terms: &Terms,
-        at_ns: Option<u64>,
-    ) -> Result<(Current, Vec<Order>, u64), Status> {
-        let before = history.plans.tip(u64::MAX).clone();
-        let generation = before.applied.generation;
-        check_generation(generation, terms.expected)?;
-        let what = subject(change);
-        let Merged { plan, restart, .. } =
-            merge(change, before.plan).map_err(|error| error.status(what))?;
-        if let Some(clients) = &plan.clients {
-            steering::check(clients).map_err(|found| owner::invalid(what, &found))?;
-        }
+    /// A change for each box that is up.
+    fn orders(&self, ready: &Ready, at_ns: u64, follows: bool) -> Vec<Order> {
+        let Ready { change, source, lossy, plan, restart } = ready;
         let up = self.up();
-        if up.is_empty() {
-            return Err(self
-                .describe()
-                .err()
-                .unwrap_or_else(|| Status::unavailable("no box is up")));
-        }
-        if self.place(&names(&plan)) {
-            tracing::info!(version = self.owners().version(), "new clients have their boxes");
-        }
-        let lead_ns = up.iter().map(|place| self.0.members[*place].round_trip_ns()).max();
-        let earliest_ns = self.0.clock.now_ns() + LEAD_NS + lead_ns.unwrap_or(0);
-        // Changes keep their order.
-        let last_ns = history.plans.schedule.last_ns().unwrap_or(0);
-        let at_ns = at_ns.unwrap_or(0).max(earliest_ns).max(last_ns);
-        let follows = !history.plans.schedule.is_empty();
+        let mut tips = self.tips();
         let mut orders = Vec::new();
-        for place in 0..self.0.members.len() {
+        for (place, tip) in tips.iter_mut().enumerate() {
             if !up.contains(&place) {
                 // It misses this change.
-                history.tips[place] = None;
+                *tip = None;
                 continue;
             }
             let member = &self.0.members[place];
             let offset = member.offset();
-            let tip = &mut history.tips[place];
             *tip = tip.filter(|tip| tip.instance == member.instance());
             let mut request = dp::ApplyRequest {
-                cause: Some(cause(&terms.source)),
-                lossy: terms.lossy,
+                cause: Some(cause(source)),
+                lossy: *lossy,
                 at_ns: Some(offset.of_box(at_ns)),
                 ..Default::default()
             };
@@ -226,14 +256,13 @@ impl Group {
                     tip.generation += 1;
                 }
                 None => {
-                    request.change = Some(whole(&plan, restart || !self.has_seed(member, &plan)));
+                    request.change = Some(whole(plan, *restart || !self.has_seed(member, plan)));
                     request.expected_instance = member.instance();
                 }
             }
             orders.push(Order { place, request, offset, is_behind, follows });
         }
-        let applied = pb::Applied { generation: generation + 1, ..Default::default() };
-        Ok((Current { plan, applied, remarks: Vec::new() }, orders, at_ns))
+        orders
     }
 
     /// Sends a change to the boxes and waits for all answers. The others withdraw it if one refuses it
@@ -256,7 +285,7 @@ impl Group {
                 refused = Some(of_box(&self.0.members[answer.place].name, status));
                 stopped.store(true, Ordering::Relaxed);
                 if self.0.clock.now_ns() < at_ns {
-                    self.withdraw().await;
+                    self.withdraw_at_boxes().await;
                 }
             }
             answers.push(answer);
@@ -310,21 +339,8 @@ impl Group {
         Answer { place, offset, is_behind, answer }
     }
 
-    /// Makes the plan that boxes have applied the current one.
-    async fn enter(
-        &self,
-        history: &mut History,
-        outcome: Outcome,
-        mut next: Current,
-        terms: Terms,
-    ) -> Result<Made, Status> {
-        let answers = match outcome {
-            Outcome::Made(answers) => answers,
-            Outcome::Refused(status, answers) => {
-                self.take_back(history, &answers);
-                return Err(status);
-            }
-        };
+    /// The plan that boxes have applied, with its instant and remarks.
+    fn made(&self, mut next: Current, answers: Vec<Answer>, schedule: &Schedule) -> Current {
         let mut remarks = Vec::new();
         let (mut told, mut instants) = (Vec::new(), Vec::new());
         for Answer { place, offset, answer, is_behind } in answers {
@@ -335,9 +351,9 @@ impl Group {
                     // One that also needs the offload is brought there by its task.
                     if is_behind && next.plan.offload.is_none() {
                         // Changes that follow are sent already.
-                        let pending = u64::try_from(history.plans.schedule.len()).unwrap_or(0);
+                        let pending = u64::try_from(schedule.len()).unwrap_or(0);
                         let (instance, generation) = (member.instance(), applied.generation);
-                        history.tips[place] =
+                        self.tips()[place] =
                             Some(Tip { instance, generation: generation + pending });
                     }
                     next.applied.lossy |= applied.lossy;
@@ -345,7 +361,7 @@ impl Group {
                     told.push((place, remarks));
                 }
                 Err(status) => {
-                    history.tips[place] = None;
+                    self.tips()[place] = None;
                     remarks.push(format!(
                         "box {} has not made this change and follows when it can: {}",
                         member.name,
@@ -370,18 +386,17 @@ impl Group {
         next.applied.effective_utc = Some(self.0.clock.utc(effective_ns).into());
         next.remarks = remarks;
         let is_named = names(&next.plan);
-        let ahead: Vec<_> = history.plans.schedule.plans().flat_map(names).collect();
+        let ahead: Vec<_> = schedule.plans().flat_map(names).collect();
         let named: std::collections::BTreeSet<_> = is_named.iter().chain(&ahead).collect();
         self.owners().retain(|client| named.contains(&client.to_owned()));
-        self.changed_span(&next).await;
-        self.show(next.clone());
-        Ok(history.plans.enter(next, terms))
+        next
     }
 
     /// After a change that no box has made.
-    fn take_back(&self, history: &mut History, answers: &[Answer]) {
+    fn not_made(&self, answers: &[Answer], schedule: &Schedule) {
+        let mut tips = self.tips();
         for Answer { place, answer, is_behind, .. } in answers {
-            let tip = &mut history.tips[*place];
+            let tip = &mut tips[*place];
             let is_known = answer.as_ref().is_err_and(|it| is_refusal(it) || is_withdrawn(it));
             match tip {
                 Some(tip) if is_known && !is_behind => tip.generation -= 1,
@@ -389,7 +404,9 @@ impl Group {
                 _ => *tip = None,
             }
         }
-        let plans = history.plans.schedule.plans().chain([&history.plans.current.plan]);
+        drop(tips);
+        let current = self.shown().map(|it| it.plan).unwrap_or_default();
+        let plans = schedule.plans().chain([&current]);
         let named: std::collections::BTreeSet<_> = plans.flat_map(names).collect();
         self.owners().retain(|client| named.contains(client));
     }

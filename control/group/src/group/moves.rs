@@ -123,8 +123,8 @@ impl Group {
             return Err(Status::failed_precondition(format!("box {to} is down: {why}")));
         }
         // The plan does not change meanwhile.
-        let history = self.0.history.lock().await;
-        let named: BTreeSet<_> = names(&history.plans.current.plan).into_iter().collect();
+        let plans = self.0.history.plans().await;
+        let named: BTreeSet<_> = names(&plans.current.plan).into_iter().collect();
         let mut moved = Vec::new();
         {
             let (owners, state) = (self.owners(), self.0.moves.state());
@@ -161,7 +161,7 @@ impl Group {
             hold_clients(new, holds).await.map_err(|status| refused(new, &status))?;
             self.owners().give(moved.iter().map(|(client, _)| &**client), new.place);
         }
-        drop(history);
+        drop(plans);
         let finished = OnceCell::new();
         let (id, begun) =
             self.register(Move { who, clients: moved, to: new.place, held_since_ns, finished });

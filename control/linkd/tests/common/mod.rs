@@ -136,7 +136,6 @@ impl Lab {
             state.instance = instance;
             state.generation = 0;
             state.plan = None;
-            state.made.clear();
         }
         self.running = Some(self.fake.serve(&self.dataplane()).unwrap());
     }

@@ -1,85 +1,137 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The path of a change to the workers: merge, compile, check, apply.
-//!
-//! A change at once withdraws all pending changes first. A change at an instant is merged into the
-//! plan that will be current then. The history stays locked from the merge until the workers have
-//! the change, so that no other change comes between.
+//! The workers as the executor of a link: a plan is compiled, checked, handed over to all of them, and
+//! taken back from all of them.
 
-pub mod together;
-
+use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use compile::compile;
 use emu::envelope;
 use emu::plan::Plan;
 use emu::units::{Instant, Nanos};
 use owner::{
-    AHEAD_NS, ChangeError, Current, Made, Merged, Terms, check_ahead, check_generation, merge,
-    over, subject,
+    ChangeError, Changes, Current, History, Link, Merged, Order, Outcomes, Proposal, Schedule,
+    check_generation, subject, withdrawn,
 };
+use profile::format_duration;
 use proto::dataplane::v1 as pb;
 use proto::linkemu::v1 as model;
-use tokio::sync::MutexGuard;
-use worker::command::{Change, Changed, Waiting};
+use tokio::time::sleep;
+use tonic::Status;
+use worker::command::{Answer, Change, Changed, CommandError, Waiting};
 
-use super::{BUSY, Dataplane, DataplaneError, History, LEAD, gather, utc, utc_zero};
+use super::{BUSY, Dataplane, DataplaneError, LEAD, gather, utc, utc_zero};
 use crate::names;
 
-/// A plan that was merged, compiled and checked.
-struct Ready {
-    next: Current,
+/// A plan that was compiled and checked.
+pub struct Ready {
     compiled: Plan,
     restart: bool,
     /// UTC of the clock's zero that its periods follow.
     utc_zero: u64,
 }
 
-impl Dataplane {
-    /// The history without changes in progress: none is pending with an instant in the past.
-    pub(super) async fn history(&self) -> MutexGuard<'_, History> {
-        let now_ns = self.0.machine.clock.now();
-        loop {
-            let history = self.0.history.lock().await;
-            let Some(mut due) = history.plans.schedule.due(now_ns) else { return history };
-            drop(history);
-            over(&mut due).await;
+/// How the workers made a change.
+pub struct Outcome {
+    changed: Vec<Changed>,
+    /// Time between the first and the last change of all links: zero, unless a worker heard of it after
+    /// the instant.
+    apart: Nanos,
+}
+
+impl Link for Dataplane {
+    type Ready = Ready;
+    type Outcome = Outcome;
+
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.machine.clock.now()
+    }
+
+    fn utc(&self, time_ns: u64) -> SystemTime {
+        SystemTime::try_from(utc(&self.0.machine.clock, Instant(time_ns)))
+            .unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    fn history(&self) -> &History {
+        &self.0.history
+    }
+
+    /// One that has passed is late: the order of a group may have waited for a box that stood still.
+    fn instant(&self, asked_ns: u64, _: &Schedule) -> u64 {
+        Instant(asked_ns).max(self.soonest(self.lead())).0
+    }
+
+    async fn prepare(&self, proposal: Proposal<'_>) -> Result<(Current, Ready), Status> {
+        let Proposal { change, terms, merged } = proposal;
+        Ok(self.fitting(subject(change), merged, terms.lossy).await?)
+    }
+
+    /// Clients that share something get one worker.
+    async fn settle(&self, next: &mut Current, ready: &Ready) -> Result<(), Status> {
+        Ok(self.settle_workers(next, ready).await?)
+    }
+
+    async fn take_back(&self, generations: RangeInclusive<u64>) -> Result<Option<u64>, Status> {
+        Ok(Some(self.take_from_workers(generations).await?))
+    }
+
+    fn commit(orders: Vec<Order<Self>>, at_ns: Option<u64>) -> Result<Outcomes<Outcome>, Status> {
+        let asked = ask(orders, at_ns.map(Instant))?;
+        Ok(Box::pin(async move {
+            let mut all = Vec::with_capacity(asked.len());
+            for answers in asked {
+                all.push(gather(answers).await?);
+            }
+            let instants = || all.iter().flatten().map(|changed| changed.at);
+            let last = instants().max().unwrap_or_default();
+            // The workers of one link need not be asked in time.
+            let apart = match all.len() {
+                1 => Nanos::ZERO,
+                _ => last.since(instants().min().unwrap_or_default()),
+            };
+            Ok(all.into_iter().map(|changed| Outcome { changed, apart }).collect())
+        }))
+    }
+
+    async fn conclude(
+        &self,
+        mut next: Current,
+        Outcome { changed, apart }: Outcome,
+        _: &Schedule,
+    ) -> Result<Current, Status> {
+        if apart > Nanos::ZERO {
+            next.remarks.push(format!(
+                "the links did not change at one instant, but within {}: a worker was late",
+                format_duration(apart.0)
+            ));
         }
+        // The requested instant, unless this thread was held up between reading the clock and
+        // asking the workers.
+        let at = changed.iter().map(|c| c.at).max().unwrap_or_default();
+        next.applied.effective_ns = at.0;
+        next.applied.effective_utc = Some(utc(&self.0.machine.clock, at));
+        let tolerance = self.0.machine.fixed.tolerance(&next.plan);
+        self.0.span.lock().await.0.changed(next.applied.lossy, tolerance);
+        self.names().learn(&next.plan);
+        Ok(next)
     }
 
-    /// The current plan.
-    ///
-    /// # Errors
-    /// If a worker has stalled: it may have to apply a change.
-    pub async fn current(&self) -> Result<Current, DataplaneError> {
-        self.done(|this| async move { Ok(this.history().await.plans.current.clone()) }).await
-    }
-
-    /// Merges a change into the plan that is current at its instant, and applies it to all workers at
-    /// one instant. Once begun it runs to completion, even if the caller disconnects. Resolves when
-    /// the change was made, or withdrawn.
-    ///
-    /// # Errors
-    /// If nothing was changed: the change or the plan after it is not valid, or does not fit and
-    /// may not be lossy, or another generation is current, or its key belongs to another request, or
-    /// its instant is out of bounds. If a worker stalls meanwhile, the change may be made later, or
-    /// not.
-    pub async fn apply(&self, change: pb::Change, terms: Terms) -> Result<Made, DataplaneError> {
+    async fn complete<T: Send + 'static>(
+        &self,
+        ahead: Duration,
+        work: impl Future<Output = Result<T, Status>> + Send + 'static,
+    ) -> Result<T, Status> {
         self.health()?;
-        let at_ns = terms.at_ns.unwrap_or_default();
-        let ahead_ns = at_ns.saturating_sub(self.0.machine.clock.now()).min(AHEAD_NS);
-        let patience = self.0.machine.patience + Duration::from_nanos(ahead_ns);
-        self.done_within(patience, |this| this.change(change, terms)).await
+        self.done_within(self.0.machine.patience + ahead, |_| work).await
     }
+}
 
-    /// Withdraws all changes that wait for their instants.
-    ///
-    /// # Errors
-    /// If a worker has stalled.
-    pub async fn withdraw(&self) -> Result<(), DataplaneError> {
-        self.done(|this| async move { this.withdraw_all().await }).await
-    }
-
+impl Dataplane {
     /// Lets the switch do its part of the current plan.
     ///
     /// # Errors
@@ -88,24 +140,19 @@ impl Dataplane {
         &self,
         offload: Option<pb::Offload>,
         expected: u64,
-    ) -> Result<(), DataplaneError> {
+    ) -> Result<(), Status> {
         self.done(|this| async move {
-            let mut history = this.history().await;
-            let Current { plan, applied, .. } = &history.plans.current;
+            // Refused before a pending change is withdrawn.
+            check_generation(this.current().await.applied.generation, Some(expected))?;
+            let mut plans = this.quiet().await?;
+            let Current { plan, applied, .. } = &plans.current;
             check_generation(applied.generation, Some(expected))?;
-            let (generation, lossy) = (applied.generation, applied.lossy);
             let plan = pb::Plan { offload, ..plan.clone() };
             let merged = Merged { plan, restart: false, arm: [false; 2] };
-            let ready = this.fitting(&history, "the offload", merged, lossy).await?;
-            let ready = this.settle(ready).await?;
-            this.withdraw_after(&mut history, None).await?;
-            // A change that a worker has made meanwhile has the older offload.
-            if !history.plans.schedule.is_empty() {
-                return Err(DataplaneError::Withdrawn);
-            }
-            let Ready { next, compiled, .. } = ready;
-            this.hand_over(&compiled, generation, false).await?;
-            history.plans.current.plan = next.plan;
+            let (mut next, ready) = this.fitting("the offload", merged, applied.lossy).await?;
+            this.settle_workers(&mut next, &ready).await?;
+            this.hand_over(&ready.compiled, expected).await?;
+            plans.current.plan = next.plan;
             Ok(())
         })
         .await
@@ -117,122 +164,38 @@ impl Dataplane {
     /// If a change is pending, or a worker has stalled.
     pub(crate) async fn share(&self) -> Result<(), DataplaneError> {
         self.done(|this| async move {
-            let history = this.history().await;
-            if !history.plans.schedule.is_empty() {
+            let plans = this.settled().await;
+            if !plans.schedule.is_empty() {
                 return Err(DataplaneError::Pending);
             }
-            let Current { plan, applied, .. } = &history.plans.current;
+            let Current { plan, applied, .. } = &plans.current;
             let merged = Merged { plan: plan.clone(), restart: false, arm: [false; 2] };
-            let ready = this.fitting(&history, "the plan", merged, applied.lossy).await?;
-            let ready = this.settle(ready).await?;
-            this.hand_over(&ready.compiled, applied.generation, false).await.map(drop)
+            let (mut next, ready) = this.fitting("the plan", merged, applied.lossy).await?;
+            this.settle_workers(&mut next, &ready).await?;
+            this.hand_over(&ready.compiled, applied.generation).await
         })
         .await
     }
 
-    /// Applies a compiled plan to all workers at once, as a generation.
-    async fn hand_over(
-        &self,
-        plan: &Plan,
-        generation: u64,
-        restart: bool,
-    ) -> Result<Vec<Changed>, DataplaneError> {
-        let at = Instant(self.0.machine.clock.now()) + self.lead();
+    /// Applies a compiled plan to all workers at once, without a new generation.
+    async fn hand_over(&self, plan: &Plan, generation: u64) -> Result<(), DataplaneError> {
+        let (at, restart) = (self.soonest(self.lead()), false);
         self.answers(|worker| worker.apply(Change { at, plan: plan.clone(), generation, restart }))
             .await
-    }
-
-    /// As [`Self::apply`], without a limit of time.
-    pub(super) async fn change(
-        self,
-        change: pb::Change,
-        terms: Terms,
-    ) -> Result<Made, DataplaneError> {
-        match terms.at_ns {
-            None => self.change_now(&change, terms).await,
-            Some(at_ns) => self.change_at(at_ns, &change, terms).await,
-        }
-    }
-
-    async fn change_now(&self, change: &pb::Change, terms: Terms) -> Result<Made, DataplaneError> {
-        let (mut history, ready) = loop {
-            let mut history = self.history().await;
-            if let Some(made) = history.plans.find(&terms.request)? {
-                return Ok(made);
-            }
-            let current = &history.plans.current;
-            check_generation(current.applied.generation, terms.expected)?;
-            let merged = merged(change, current)?;
-            let ready = self.fitting(&history, subject(change), merged, terms.lossy).await?;
-            let ready = self.settle(ready).await?;
-            self.withdraw_after(&mut history, None).await?;
-            // A change that a worker has made meanwhile comes first.
-            if history.plans.schedule.is_empty() {
-                break (history, ready);
-            }
-        };
-        let Ready { mut next, compiled, restart, .. } = ready;
-        next.applied.generation = history.plans.current.applied.generation + 1;
-        let changed = self.hand_over(&compiled, next.applied.generation, restart).await?;
-        Ok(self.enter(&mut history, next, &changed, terms).await)
-    }
-
-    async fn change_at(
-        &self,
-        at_ns: u64,
-        change: &pb::Change,
-        terms: Terms,
-    ) -> Result<Made, DataplaneError> {
-        // A stall while the lock is held makes a step late, and is no reason to refuse it.
-        let arrived_ns = self.0.machine.clock.now();
-        let (asked, mut place) = {
-            let mut history = self.0.history.lock().await;
-            if let Some(made) = history.plans.find(&terms.request)? {
-                return Ok(made);
-            }
-            // One that has passed is late: the order of a group may have waited for a box that stood still.
-            check_ahead(arrived_ns, at_ns)?;
-            let at = Instant(at_ns).max(Instant(self.0.machine.clock.now()) + self.lead());
-            // Later ones are withdrawn.
-            history.plans.schedule.check_room(at.0)?;
-            let before = history.plans.tip(at.0);
-            let generation = before.applied.generation;
-            check_generation(generation, terms.expected)?;
-            let merged = merged(change, before)?;
-            let ready = self.fitting(&history, subject(change), merged, terms.lossy).await?;
-            let ready = self.settle(ready).await?;
-            self.withdraw_after(&mut history, Some(at)).await?;
-            // A worker may have made one of those.
-            check_generation(generation, Some(history.plans.tip(u64::MAX).applied.generation))?;
-            let Ready { mut next, compiled, restart, .. } = ready;
-            next.applied.generation = generation + 1;
-            let generation = next.applied.generation;
-            let asked = self.ask(|worker| {
-                worker.apply(Change { at, plan: compiled.clone(), generation, restart })
-            })?;
-            // The slots of its clients are reserved from here on.
-            history.names.learn(&next.plan);
-            (asked, history.plans.schedule.enter(at.0, next))
-        };
-        let changed = gather(asked).await;
-        if changed.is_ok() {
-            place.follows().await;
-        }
-        let mut history = self.0.history.lock().await;
-        // Withdrawn changes have no answers, although the workers are well.
-        let next = history.plans.schedule.leave(&place).ok_or(DataplaneError::Withdrawn)?;
-        Ok(self.enter(&mut history, next, &changed?, terms).await)
+            .map(drop)
     }
 
     /// Compiles a plan and checks that it fits. Changes nothing.
     async fn fitting(
         &self,
-        history: &History,
         subject: &'static str,
         merged: Merged,
         lossy: bool,
-    ) -> Result<Ready, DataplaneError> {
+    ) -> Result<(Current, Ready), DataplaneError> {
         let Merged { plan, restart, arm } = merged;
+        if self.0.removed.load(Ordering::Relaxed) {
+            return Err(DataplaneError::Removed);
+        }
         if plan.offload.is_some() && self.0.machine.fixed.description.switch.is_none() {
             return Err(DataplaneError::NoSwitch);
         }
@@ -246,18 +209,18 @@ impl Dataplane {
         }
         names::set_pairs(&plan, &mut compiled, &self.0.machine.fixed.pairs).map_err(invalid)?;
         // Periods with a phase in UTC follow the wall clock as it was at the last restart.
-        let zero = if restart {
+        let utc_zero = if restart {
             utc_zero(&self.0.machine.clock)
         } else {
             self.0.utc_zero.load(Ordering::Relaxed)
         };
-        compiled.align(Nanos(zero));
+        compiled.align(Nanos(utc_zero));
         for (pipe, arm) in compiled.pipes.0.iter_mut().zip(arm) {
             if let Some(run) = &mut pipe.drop_run {
                 run.arm = arm;
             }
         }
-        self.make_room(history, &plan, &mut compiled).await?;
+        self.make_room(&plan, &mut compiled).await?;
         let room = self.room();
         let lossy = match compiled.check(room) {
             Ok(()) => false,
@@ -268,103 +231,104 @@ impl Dataplane {
         let remarks = envelope::excesses(&compiled, room).into_iter().chain(limits).collect();
         let applied = model::Applied { lossy, ..model::Applied::default() };
         let next = Current { plan, applied, remarks };
-        Ok(Ready { next, compiled, restart, utc_zero: zero })
+        Ok((next, Ready { compiled, restart, utc_zero }))
     }
 
     /// Prepares the workers for a plan that fits.
-    async fn settle(&self, mut ready: Ready) -> Result<Ready, DataplaneError> {
+    async fn settle_workers(
+        &self,
+        next: &mut Current,
+        ready: &Ready,
+    ) -> Result<(), DataplaneError> {
         // Clients that share something have one worker.
         let Plan { rules, beams, .. } = &ready.compiled;
         let shares = rules.automatic.is_some() || !beams.beams.is_empty();
         if shares && self.home().is_none() {
             let overtaken = self.settle_on_one_worker().await?;
             if overtaken > 0 {
-                ready.next.remarks.push(format!(
+                next.remarks.push(format!(
                     "all clients moved to one worker, and {overtaken} packets that came to others \
                      meanwhile may be overtaken"
                 ));
             }
         }
         self.0.utc_zero.store(ready.utc_zero, Ordering::Relaxed);
-        Ok(ready)
+        // The slots of its clients are reserved from here on.
+        self.names().learn(&next.plan);
+        Ok(())
     }
 
     /// Reserves a slot for every client that a plan names.
-    async fn make_room(
-        &self,
-        history: &History,
-        plan: &pb::Plan,
-        compiled: &mut Plan,
-    ) -> Result<(), DataplaneError> {
+    async fn make_room(&self, plan: &pb::Plan, compiled: &mut Plan) -> Result<(), DataplaneError> {
         let max = self.room().clients;
-        let automatic = match history.names.are_new(plan) {
+        let new = self.names().are_new(plan);
+        let automatic = match new {
             false => 0,
             true => {
                 let reports = self.answers(|worker| worker.report(false)).await?;
-                names::automatic(&self.merge(&reports, history, false).await)
+                names::automatic(&self.counts(&reports))
             }
         };
-        Ok(history.names.reserve(plan, compiled, automatic, max)?)
+        Ok(self.names().reserve(plan, compiled, automatic, max)?)
     }
 
     /// How far ahead of its instant the workers need a change to make it at one instant.
-    fn lead(&self) -> emu::units::Nanos {
-        if self.0.workers.len() == 1 { emu::units::Nanos::ZERO } else { LEAD }
+    fn lead(&self) -> Nanos {
+        if self.0.workers.len() == 1 { Nanos::ZERO } else { LEAD }
     }
 
-    /// Makes the plan that the workers have applied the current one.
-    async fn enter(
+    fn soonest(&self, lead: Nanos) -> Instant {
+        Instant(self.0.machine.clock.now()) + lead
+    }
+
+    /// Takes pending changes back, except those that a worker has already made: all workers make these.
+    /// Returns the first generation that was taken back.
+    async fn take_from_workers(
         &self,
-        history: &mut History,
-        mut next: Current,
-        changed: &[Changed],
-        terms: Terms,
-    ) -> Made {
-        // The requested instant, unless this thread was held up between reading the clock and
-        // asking the workers.
-        let at = changed.iter().map(|c| c.at).max().unwrap_or_default();
-        next.applied.effective_ns = at.0;
-        next.applied.effective_utc = Some(utc(&self.0.machine.clock, at));
-        let tolerance = self.0.machine.fixed.tolerance(&next.plan);
-        self.0.span.lock().await.0.changed(next.applied.lossy, tolerance);
-        history.names.learn(&next.plan);
-        history.plans.enter(next, terms)
-    }
-
-    pub(super) async fn withdraw_all(&self) -> Result<(), DataplaneError> {
-        let mut history = self.history().await;
-        self.withdraw_after(&mut history, None).await
-    }
-
-    /// Withdraws the changes after an instant, except those that a worker has already made: all
-    /// workers make these.
-    async fn withdraw_after(
-        &self,
-        history: &mut History,
-        after: Option<Instant>,
-    ) -> Result<(), DataplaneError> {
-        let Some((first, last)) = history.plans.schedule.after(after.map(|at| at.0)) else {
-            return Ok(());
-        };
-        let taken = self.answers(|worker| worker.take_back(first)).await?;
-        let from = |taken: &Vec<Waiting>| {
-            taken.last().map_or(last + 1, |(_, change, _)| change.generation)
-        };
-        let keep = taken.iter().map(from).max().unwrap_or(first);
-        for (worker, taken) in self.0.workers.iter().zip(taken) {
-            for change in taken.into_iter().rev().filter(|(_, c, _)| c.generation < keep) {
+        generations: RangeInclusive<u64>,
+    ) -> Result<u64, DataplaneError> {
+        let taken = self.answers(|worker| worker.take_back(*generations.start())).await?;
+        let of = |(_, change, _): &Waiting| change.generation;
+        let (first, back) = withdrawn(generations, taken, of);
+        for (worker, back) in self.0.workers.iter().zip(back) {
+            for change in back {
                 while !worker.has_room() {
-                    tokio::time::sleep(BUSY).await;
+                    sleep(BUSY).await;
                 }
                 worker.give_back(change)?;
             }
         }
-        history.plans.schedule.cut(keep);
-        Ok(())
+        Ok(first)
     }
 }
 
-fn merged(change: &pb::Change, current: &Current) -> Result<Merged, DataplaneError> {
-    let what = subject(change);
-    merge(change, current.plan.clone()).map_err(|error| DataplaneError::Change { what, error })
+/// Asks the workers of all links, or none if one has too many requests.
+fn ask(
+    orders: Vec<Order<Dataplane>>,
+    at: Option<Instant>,
+) -> Result<Vec<Vec<Answer<Changed>>>, DataplaneError> {
+    // A worker may have several of the links.
+    let mut workers = orders.iter().flat_map(|order| &order.link.0.workers);
+    if !workers.all(|worker| worker.room() >= orders.len()) {
+        return Err(CommandError::Busy.into());
+    }
+    // Plans may be long: they are copied before the instant is chosen.
+    let copies = orders.into_iter().map(|Order { link, ready, generation, .. }| {
+        let Ready { compiled, restart, .. } = ready;
+        let plans = vec![compiled; link.0.workers.len()];
+        (link, plans, generation, restart)
+    });
+    let copies: Vec<_> = copies.collect();
+    let lead = |(link, ..): &(Dataplane, _, _, _)| link.lead();
+    let lead = if copies.len() == 1 { copies.iter().map(lead).max() } else { Some(LEAD) };
+    let soonest = copies.first().map(|(link, ..)| link.soonest(lead.unwrap_or(LEAD)));
+    let at = at.or(soonest).unwrap_or_default();
+    let mut asked = Vec::with_capacity(copies.len());
+    for (link, plans, generation, restart) in copies {
+        let workers = link.0.workers.iter().zip(plans);
+        let answers =
+            workers.map(|(worker, plan)| worker.apply(Change { at, plan, generation, restart }));
+        asked.push(answers.collect::<Result<Vec<_>, _>>()?);
+    }
+    Ok(asked)
 }

@@ -13,6 +13,7 @@ use emu::client::ClientKey;
 use emu::stats::DropReason;
 use emu::store::MAX_FRAME;
 use emu::units::{ByDirection, Direction, Instant, Nanos};
+use owner::Changes;
 use proto::linkemu::v1 as model;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::timeout;
@@ -123,9 +124,9 @@ impl Dataplane {
     async fn check_names(&self, request: &model::CaptureRequest) -> Result<(), DataplaneError> {
         let names = request.clients.clone();
         self.done(|this| async move {
-            let history = this.history().await;
+            let _plans = this.settled().await;
             for name in &names {
-                if matches!(name.parse(), Ok(ClientKey::Named(_))) && !history.names.has(name) {
+                if matches!(name.parse(), Ok(ClientKey::Named(_))) && !this.names().has(name) {
                     return Err(DataplaneError::Capture(format!(
                         "clients: {name:?} is no IP address, nor bypass, default or a client that \
                          rules have named: see `linkctl clients list`"
@@ -162,7 +163,7 @@ impl Dataplane {
         &self,
         wanted: &Wanted,
     ) -> Result<(Vec<Copies>, model::CaptureStart), DataplaneError> {
-        let history = self.history().await;
+        let plans = self.settled().await;
         let since = Instant(self.0.machine.clock.now());
         let bytes = (COPIES * wanted.snaplen as usize).min(BYTES);
         let (taps, copies): (Vec<_>, Vec<_>) = self
@@ -179,13 +180,13 @@ impl Dataplane {
         self.answers(|worker| worker.capture(taps.next())).await?;
         // From now on all of them capture.
         let since = Instant(self.0.machine.clock.now());
-        let profile = history.plans.current.plan.profile.as_ref();
+        let profile = plans.current.plan.profile.as_ref();
         let start = model::CaptureStart {
             time_ns: since.0,
             utc: Some(utc(&self.0.machine.clock, since)),
             snaplen: wanted.snaplen,
             profile: profile.map(|p| p.name.clone()).unwrap_or_default(),
-            generation: history.plans.current.applied.generation,
+            generation: plans.current.applied.generation,
             boxes: Vec::new(),
         };
         Ok((copies, start))
@@ -193,7 +194,7 @@ impl Dataplane {
 
     /// Frees here what the workers return.
     async fn tap_off(&self) {
-        let _history = self.0.history.lock().await;
+        let _plans = self.0.history.plans().await;
         if let Err(error) = self.answers(|worker| worker.capture(None)).await {
             tracing::warn!(%error, "a tap is left on");
         }

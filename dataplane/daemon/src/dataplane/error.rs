@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use emu::check::PlanError;
-use owner::{ChangeError, Reused, ScheduleError, Stale};
+use owner::ChangeError;
 use thiserror::Error;
 use tonic::Status;
 use worker::command::CommandError;
@@ -37,18 +37,6 @@ pub enum DataplaneError {
     /// Access links come and go only while no change is pending.
     #[error("a change of this link is pending: wait for it, or withdraw it, and try again")]
     Pending,
-    /// Another caller has changed the link.
-    #[error("{0}")]
-    Stale(#[from] Stale),
-    /// The idempotency key belongs to another request.
-    #[error("{0}")]
-    Reused(#[from] Reused),
-    /// The change cannot wait for its instant.
-    #[error("{0}")]
-    Schedule(#[from] ScheduleError),
-    /// The change was withdrawn before its instant.
-    #[error("withdrawn before its instant: another change was made")]
-    Withdrawn,
     #[error("the link was removed meanwhile: see `linkctl link list`")]
     Removed,
     /// A client cannot be on hold, or the request is not valid.
@@ -89,11 +77,7 @@ impl From<DataplaneError> for Status {
                 Self::invalid_argument(e.to_string())
             }
             DataplaneError::Capturing => Self::resource_exhausted(e.to_string()),
-            DataplaneError::Stale(stale) => stale.into(),
-            DataplaneError::Withdrawn => Self::aborted(e.to_string()),
             DataplaneError::Removed => Self::not_found(e.to_string()),
-            DataplaneError::Reused(reused) => reused.into(),
-            DataplaneError::Schedule(error) => error.into(),
             DataplaneError::Stalled(_) => Self::unavailable(e.to_string()),
             DataplaneError::Worker(_) | DataplaneError::Panicked => Self::internal(e.to_string()),
         }

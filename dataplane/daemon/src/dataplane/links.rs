@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A link beside others: its engines in the workers, and its part of the memory.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use emu::links::{ACCESS_TAG, Board, MAIN, MAX_LINKS, Via};
 use emu::plan::{Plan, Room};
 use emu::si::{self, Round};
 use emu::units::Instant;
+use owner::{Changes, Link};
 use profile::{Violations, counted, format_size};
 use proto::MAIN_LINK;
 use proto::dataplane::v1 as pb;
@@ -154,8 +156,8 @@ impl Dataplane {
     ) -> Result<usize, LinksError> {
         let name = name.to_owned();
         self.done(move |this| async move {
-            let history = this.history().await;
-            let current = &history.plans.current;
+            let plans = this.settled().await;
+            let current = &plans.current;
             let needed = match compile(&current.plan) {
                 Ok(plan) if !current.applied.lossy => plan.memory(this.room()),
                 _ => 0,
@@ -197,7 +199,7 @@ impl Dataplane {
         bytes: u64,
     ) -> Result<(), DataplaneError> {
         self.done(move |this| async move {
-            let _history = this.history().await;
+            let _plans = this.settled().await;
             let free = this.0.machine.free().get(worker).map_or(0, |free| free + bytes);
             this.set_free(worker, free).await
         })
@@ -233,7 +235,7 @@ impl Dataplane {
         (role, via): (Role, Option<Via>),
     ) -> Result<Self, LinksError> {
         self.done(move |this| async move {
-            let _history = this.history().await;
+            let _plans = this.settled().await;
             let machine = &this.0.machine;
             let worker =
                 this.0.workers.get(home).ok_or(DataplaneError::from(CommandError::Gone))?;
@@ -270,8 +272,8 @@ impl Dataplane {
     /// If a worker has stalled.
     pub(crate) async fn remove(&self) -> Result<(), DataplaneError> {
         self.done(|this| async move {
-            let mut history = this.history().await;
-            history.removed = true;
+            let _plans = this.settled().await;
+            this.0.removed.store(true, Ordering::Relaxed);
             let engines = this.answers(|worker| worker.remove_link()).await?;
             if engines.iter().any(Option::is_none) {
                 tracing::error!(link = this.name(), "a worker did not remove it");
@@ -291,7 +293,7 @@ impl Dataplane {
         board: Board,
     ) -> Result<prost_types::Timestamp, DataplaneError> {
         self.done(|this| async move {
-            let _history = this.history().await;
+            let _plans = this.settled().await;
             let at = this.send_board(&mut *this.0.machine.board.lock().await, board).await?;
             Ok(utc(&this.0.machine.clock, at))
         })

@@ -15,7 +15,7 @@ mod report;
 
 use super::{Answer, Command};
 use crate::scenario::uploads::Uploads;
-use crate::{Current, Entry, Journal, Link, Refusal, Source, Terms, stale_message};
+use crate::{Chain, Changes, Current, Entry, Journal, Link, Refusal, Source, Terms, stale_message};
 pub(super) use named::Named;
 use named::{LINKS_LEAD_NS, Outcome, changed};
 use profile::{counted, format_duration};
@@ -102,6 +102,8 @@ pub(super) struct Progress {
     /// A step was handed over that restarted the processes with the given seed.
     seeded: bool,
     sent: VecDeque<Sent>,
+    /// Of the steps that are handed over.
+    chain: Chain,
     /// Attempts in vain since the last step that was applied.
     tries: u32,
 }
@@ -115,6 +117,7 @@ impl Progress {
             seed: before.plan.seed,
             seeded: false,
             sent: VecDeque::new(),
+            chain: Chain::default(),
             tries: 0,
         }
     }
@@ -341,11 +344,11 @@ impl<L: Link> Run<L> {
             at_ns: Some(at_ns),
             expected: Some(self.progress.generation + self.progress.changes()),
             lossy: self.options.lossy,
+            chain: self.progress.chain.clone(),
             ..Terms::of(Source::Scenario)
         };
         let link = self.link.clone();
-        let mut answer =
-            Box::pin(async move { link.apply(change, terms).await.map(Outcome::from) });
+        let mut answer = Box::pin(async move { Ok(link.change(change, terms).await?.into()) });
         // Polled here first, so that the changes keep their order.
         let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
         Way::Change(tokio::spawn(async move {
@@ -383,23 +386,24 @@ impl<L: Link> Run<L> {
         if self.progress.tries > TRIES {
             return Err(Halt::refused(index, why));
         }
-        self.read_current().await
+        self.read_current().await;
+        Ok(())
     }
 
-    async fn read_current(&mut self) -> Result<(), Halt> {
-        let current = self.link.current().await.map_err(Halt::because)?;
+    async fn read_current(&mut self) {
+        let current = self.link.current().await;
         self.progress.generation = current.applied.generation;
         self.progress.seed = current.plan.seed;
-        self.read_links().await
+        self.read_links().await;
     }
 
     /// Withdraws the steps that were handed over and are not due; reports those that were applied.
     async fn withdraw(&mut self) -> Result<(), Halt> {
         if self.progress.changes() > 0
-            && let Err(why) = self.link.withdraw().await
+            && let Err(status) = self.link.clone().withdraw_all().await
         {
             // Each answer has the result.
-            tracing::warn!(why, "cannot withdraw the steps of a scenario");
+            tracing::warn!(%status, "cannot withdraw the steps of a scenario");
         }
         let (mut back, mut failed) = (Vec::new(), None);
         while let Some(Sent { step, planned_ns, sent_ns, way }) = self.progress.sent.pop_front() {
@@ -419,6 +423,7 @@ impl<L: Link> Run<L> {
                 },
             }
         }
+        self.progress.chain = Chain::default();
         self.uploads.put_back(back.into_iter());
         failed.map_or(Ok(()), Err)
     }
@@ -472,7 +477,7 @@ impl<L: Link> Run<L> {
             ..Terms::of(Source::Scenario)
         };
         let restored = match self.named.is_empty() {
-            true => self.link.apply(change, terms).await,
+            true => self.link.clone().change(change, terms).await.map_err(Refusal::from),
             false => self.restore_links(change, terms).await,
         };
         match restored {

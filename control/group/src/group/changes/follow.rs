@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The offload, and boxes that are brought to the current plan.
 
+use std::time::Duration;
+
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use tokio::task::JoinSet;
 use tonic::Status;
 
-use owner::{Current, check_generation};
+use owner::{Changes, Current, Link, check_generation};
 
-use super::{History, Tip, is_refusal, of_box};
+use super::{Tip, is_refusal, of_box};
 use crate::group::{Group, same_link};
 use crate::member::{Member, SILENT};
 
@@ -29,29 +31,31 @@ impl Group {
         offload: Option<dp::Offload>,
         expected: u64,
     ) -> Result<(), Status> {
-        self.applied()?;
         let group = self.clone();
-        let work = tokio::spawn(async move {
-            let mut history = group.quiet().await;
-            check_generation(history.plans.current.applied.generation, Some(expected))?;
-            let before = history.plans.current.plan.offload;
-            if let Err(status) = group.offload(&history, offload).await {
-                if let Err(status) = group.offload(&history, before).await {
+        let work = async move {
+            // Refused before a pending change is withdrawn.
+            check_generation(group.current().await.applied.generation, Some(expected))?;
+            let mut plans = group.quiet().await?;
+            check_generation(plans.current.applied.generation, Some(expected))?;
+            let before = plans.current.plan.offload;
+            if let Err(status) = group.offload(offload).await {
+                if let Err(status) = group.offload(before).await {
                     tracing::warn!("the former offload could not be set again: {status}");
                 }
                 return Err(status);
             }
-            history.plans.current.plan.offload = offload;
-            group.show(history.plans.current.clone());
+            plans.current.plan.offload = offload;
+            group.show(plans.current.clone());
             Ok(())
-        });
-        work.await.unwrap_or_else(|_| Err(Status::internal("the offload ended without a result")))
+        };
+        self.complete(Duration::ZERO, work).await
     }
 
-    async fn offload(&self, history: &History, offload: Option<dp::Offload>) -> Result<(), Status> {
+    async fn offload(&self, offload: Option<dp::Offload>) -> Result<(), Status> {
+        let tips = self.tips().clone();
         let mut calls = JoinSet::new();
         for place in self.up() {
-            let Some(tip) = history.tips[place] else { continue };
+            let Some(tip) = tips[place] else { continue };
             let group = self.clone();
             calls.spawn(async move {
                 let member = &group.0.members[place];
@@ -69,9 +73,9 @@ impl Group {
     /// Brings a box that is behind to the current plan, unless changes are pending: the next one does.
     pub(crate) async fn catch_up(&self, member: &Member) {
         let place = member.place;
-        let Ok(mut history) = self.0.history.try_lock() else { return };
-        let Ok(Current { plan, applied, .. }) = self.current() else { return };
-        if !history.plans.schedule.is_empty() || !member.is_up() {
+        let Some(plans) = self.0.history.plans_now() else { return };
+        let Ok(Current { plan, applied, .. }) = self.shown() else { return };
+        if !plans.schedule.is_empty() || !member.is_up() {
             return;
         }
         let (instance, generation, has_plan) = {
@@ -80,13 +84,13 @@ impl Group {
             (state.plan.instance, state.plan.applied.unwrap_or_default().generation, has_plan)
         };
         let tip = Tip { instance, generation };
-        if history.tips[place].is_some_and(|it| it == tip) {
+        if self.tips()[place].is_some_and(|it| it == tip) {
             return;
         }
-        history.tips[place] = None;
+        self.tips()[place] = None;
         // Before the first change the boxes keep what they have.
         if applied.generation == 0 {
-            history.tips[place] = has_plan.then_some(tip);
+            self.tips()[place] = has_plan.then_some(tip);
             return;
         }
         let request = dp::ApplyRequest {
@@ -107,7 +111,7 @@ impl Group {
                 let tip = Tip { instance, generation };
                 match offload_one(member, plan.offload, tip).await {
                     Ok(()) => {
-                        history.tips[place] = Some(tip);
+                        self.tips()[place] = Some(tip);
                         tracing::info!(box_ = member.name, generation, "has the plan of the group");
                         String::new()
                     }

@@ -50,7 +50,8 @@ impl<L: Link> Run<L> {
                         self.tell(pb::EventKind::ScenarioResumed, now, message);
                         self.show(pb::ScenarioPhase::Running, String::new());
                         self.reply(Some(answer));
-                        return self.read_current().await;
+                        self.read_current().await;
+                        return Ok(());
                     }
                     Some(Command::Pause { answer, .. }) => self.reply(Some(answer)),
                     Some(Command::Stop { reason, restore, answer }) => {
@@ -113,7 +114,7 @@ impl<L: Link> Run<L> {
         if expects_change {
             self.check_others(true)?;
         }
-        self.read_current().await?;
+        self.read_current().await;
         // This includes pauses during the wait.
         let plan = self.progress.start_ns.saturating_add(step.at_ns);
         let shift_ns = &mut self.progress.shift_ns;

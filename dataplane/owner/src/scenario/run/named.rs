@@ -5,7 +5,7 @@
 //! cannot be withdrawn: it is handed over alone, [`LINKS_LEAD_NS`] before its instant.
 
 use super::{Halt, Run, Way, joined};
-use crate::{Current, Link, LinkChange, Made, Refusal, Source, Terms, stale_message};
+use crate::{Changes, Current, Link, LinkChange, Made, Refusal, Source, Terms, stale_message};
 use proto::dataplane::v1 as dp;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -28,13 +28,10 @@ pub(in crate::scenario) struct Named<L> {
 
 impl<L: Link> Named<L> {
     /// A link as it is before the scenario.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub async fn new(link: L) -> Result<Self, String> {
-        let others = link.other_changes();
-        let before = link.current().await?;
-        Ok(Self { generation: before.applied.generation, link, others, before })
+    pub async fn new(link: L) -> Self {
+        let others = link.history().other_changes();
+        let before = link.current().await;
+        Self { generation: before.applied.generation, link, others, before }
     }
 }
 
@@ -99,7 +96,7 @@ impl<L: Link> Run<L> {
             });
         }
         Way::Change(tokio::spawn(async move {
-            let made = L::apply_links(changes, Some(at_ns)).await?;
+            let made = L::change_links(changes, Some(at_ns)).await?;
             outcome(names, made)
         }))
     }
@@ -127,12 +124,10 @@ impl<L: Link> Run<L> {
         Ok(())
     }
 
-    pub(super) async fn read_links(&mut self) -> Result<(), Halt> {
+    pub(super) async fn read_links(&mut self) {
         for named in self.named.values_mut() {
-            let current = named.link.current().await.map_err(Halt::because)?;
-            named.generation = current.applied.generation;
+            named.generation = named.link.current().await.applied.generation;
         }
-        Ok(())
     }
 
     /// Applies the named links from before the scenario, with the change that restores the own link.
@@ -160,7 +155,7 @@ impl<L: Link> Run<L> {
             });
         }
         let restored = tokio::spawn(async move {
-            let made = L::apply_links(changes, None).await?;
+            let made = L::change_links(changes, None).await?;
             outcome(names, made)
         });
         let Outcome { own, named } = joined(restored).await?;
