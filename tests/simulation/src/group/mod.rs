@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A group of boxes: linkd-group's code, dataplanes without packets, and the network between them.
+
+mod net;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fake::{FakeDataplane, declared_switch};
+use group::clock::GroupClock;
+use group::connect::Dial;
+use group::file::{Address, GroupFile};
+use group::group::Group;
+use hyper_util::rt::TokioIo;
+use net::Way;
+use owner::{Changes, Entry, Link, Made, Next, Scenarios, Terms};
+use proto::dataplane::v1 as dp;
+use proto::dataplane::v1::dataplane_client::DataplaneClient;
+use proto::dataplane::v1::step::What;
+use proto::linkemu::v1 as pb;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::{Endpoint, Server, Uri};
+use tonic::{Code, Status};
+
+use crate::links::{Answer, Asked, PROFILE, key_name, rate, request, told};
+use crate::script::{BOXES, Change, Expects, Op, Script, Timed};
+use crate::{Coverage, Report, in_virtual_time};
+
+/// All requests are answered within that time.
+const QUIET: Duration = Duration::from_secs(60);
+/// Boxes are back and have the plan of the group within that time.
+const RETURN: Duration = Duration::from_secs(8);
+/// A rate that boxes refuse: it is below the least one.
+const REFUSED_BPS: u64 = 1;
+
+/// A box and the way to it.
+#[derive(Clone)]
+struct Box_ {
+    fake: FakeDataplane,
+    way: Way,
+    serving: Arc<Mutex<Option<AbortHandle>>>,
+}
+
+impl Box_ {
+    fn new(place: u32, skew_ns: i64, seed: u64) -> Self {
+        let fake = FakeDataplane::default();
+        {
+            let mut state = fake.state();
+            state.skew_ns = skew_ns;
+            state.instance = 100 + u64::from(place);
+            state.room = Some(pb::Room { clients: 16, workers: 2, ..Default::default() });
+            let boxes =
+                vec![dp::SwitchBox { wan_port: 10 + 2 * place, client_port: 11 + 2 * place }];
+            let sharing = u32::try_from(BOXES).unwrap_or(u32::MAX);
+            let switch = declared_switch("http://127.0.0.1:9559");
+            state.switch = Some(dp::Switch { boxes, sharing, ..switch });
+        }
+        let way = Way::new(seed.wrapping_add(u64::from(place)));
+        Self { fake, way, serving: Arc::default() }
+    }
+
+    /// Starts its dataplane.
+    fn start(&self) {
+        let connections = UnboundedReceiverStream::new(self.way.listen());
+        let service = self.fake.service();
+        let serving = tokio::spawn(async move {
+            let _ = Server::builder().add_service(service).serve_with_incoming(connections).await;
+        });
+        *self.serving() = Some(serving.abort_handle());
+    }
+
+    fn serving(&self) -> MutexGuard<'_, Option<AbortHandle>> {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends its dataplane; the next one has no plan.
+    fn crash(&self) {
+        self.way.cut(true);
+        if let Some(serving) = self.serving().take() {
+            serving.abort();
+        }
+        let mut state = self.fake.state();
+        state.instance += 100;
+        (state.generation, state.plan, state.lossy) = (0, None, false);
+    }
+}
+
+#[derive(Clone)]
+struct Bed {
+    group: Group,
+    scenarios: Scenarios<Group>,
+    boxes: Vec<Box_>,
+    record: Arc<Mutex<Vec<Answer>>>,
+}
+
+/// What a history ended with.
+struct End {
+    answers: Vec<Answer>,
+    current: owner::Current,
+    pending: usize,
+    events: Vec<pb::Event>,
+    scenario: pb::ScenarioState,
+    /// The rates of each box, and whether the group says that it has the current plan.
+    boxes: Vec<([Option<u64>; 2], dp::Box)>,
+}
+
+/// Runs a script, and checks what must hold.
+pub(crate) fn run(script: &Script) -> Report {
+    let end = in_virtual_time(history(script));
+    let mut trace = String::new();
+    for Answer { made, .. } in &end.answers {
+        trace += &match made {
+            None => "left\n".to_owned(),
+            Some(Ok(made)) => {
+                let applied = made.iter().map(|it| (it.applied.generation, it.repeated));
+                format!("{:?}\n", applied.collect::<Vec<_>>())
+            }
+            Some(Err(status)) => format!("{}\n", status.message()),
+        };
+    }
+    trace += &format!("{:?}\n", end.boxes.iter().map(|it| it.0).collect::<Vec<_>>());
+    let (faults, coverage) = check(&end);
+    Report { faults, coverage, trace }
+}
+
+async fn history(script: &Script) -> End {
+    let mut random = ChaCha8Rng::seed_from_u64(script.seed);
+    let boxes: Vec<_> = (0..BOXES)
+        .map(|place| {
+            let skew_ns = random.random_range(-1_000_000_000..1_000_000_000);
+            Box_::new(u32::try_from(place).unwrap_or(0), skew_ns, script.seed * BOXES as u64)
+        })
+        .collect();
+    boxes.iter().for_each(Box_::start);
+    let text: String = (0..BOXES)
+        .map(|place| format!("[[box]]\nname = \"b{place}\"\ndataplane = \"unix:/{place}\"\n"))
+        .collect();
+    let file = GroupFile::parse(&text, Path::new("/group.toml"));
+    let file = file.expect("a group file");
+    let ways: Vec<_> = boxes.iter().map(|it| it.way.clone()).collect();
+    let dial = Dial::by(move |address| {
+        let place = match address {
+            Address::Unix(path) => path.display().to_string(),
+            Address::Tls { .. } => String::new(),
+        };
+        let place: usize = place.trim_start_matches('/').parse().unwrap_or(0);
+        let way = ways[place].clone();
+        let connect = tower::service_fn(move |_: Uri| {
+            let way = way.clone();
+            async move { way.connect().map(TokioIo::new) }
+        });
+        DataplaneClient::new(
+            Endpoint::from_static("http://box").connect_with_connector_lazy(connect),
+        )
+    });
+    let clock = GroupClock::of(FakeDataplane::common_ns);
+    let group = Group::over(file, 7, clock, &dial);
+    let keeping = group.clone();
+    let keeping = tokio::spawn(async move { keeping.keep("simulation").await });
+    group.settle().await.expect("boxes that fit");
+    // The profile that all later requests change.
+    let first = dp::Change { profile: PROFILE.clone(), ..Default::default() };
+    let _ = group.apply(first, Terms::default()).await;
+    let scenarios = Scenarios::new(group.clone());
+    let bed = Bed { group, scenarios, boxes, record: Arc::default() };
+    let mut tasks = JoinSet::new();
+    for op in script.ops.clone() {
+        let bed = bed.clone();
+        tasks.spawn(async move {
+            sleep(Duration::from_millis(op.at_ms)).await;
+            bed.make(op).await;
+        });
+    }
+    let _ = timeout(QUIET, async { while tasks.join_next().await.is_some() {} }).await;
+    bed.boxes.iter().for_each(|it| it.way.calm());
+    sleep(RETURN).await;
+    // One that was paused.
+    let _ = bed.scenarios.stop("the end".to_owned(), false).await;
+    sleep(RETURN).await;
+    let mut events = Vec::new();
+    let journal = bed.group.history().journal();
+    while let Next::Entry(_, Entry { event, .. }) = journal.next(events.len() as u64) {
+        events.push(event);
+    }
+    let plans = bed.group.history().plans_now();
+    let pending = plans.as_ref().map_or(usize::MAX, |it| it.schedule.len());
+    drop(plans);
+    let boxes = bed.boxes.iter().zip(bed.group.boxes());
+    let boxes = boxes.map(|(it, box_)| {
+        let plan = it.fake.state().plan.clone().unwrap_or_default();
+        (crate::links::rates(&plan), box_)
+    });
+    let end = End {
+        boxes: boxes.collect(),
+        current: bed.group.shown().unwrap_or_default(),
+        pending,
+        events,
+        scenario: bed.scenarios.status().state.unwrap_or_default(),
+        answers: std::mem::take(&mut *bed.record()),
+    };
+    keeping.abort();
+    end
+}
+
+impl Bed {
+    fn record(&self) -> MutexGuard<'_, Vec<Answer>> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn make(&self, Timed { number, op, .. }: Timed) {
+        match op {
+            Op::Change { change, ahead_ms, key, leaves } => {
+                let Change { forward, refused, expects, link } = change;
+                let expected = match expects {
+                    Expects::Nothing => None,
+                    Expects::Seen => Some(self.group.current().await.applied.generation),
+                    Expects::Another => Some(1_000),
+                };
+                let rate = if refused && forward { REFUSED_BPS } else { told(number, 0) };
+                let now_ns = self.group.now_ns();
+                let at_ns = ahead_ms.map(|ms| now_ns.saturating_add_signed(ms * 1_000_000));
+                let asked = Asked { link, forward, rate, expected };
+                self.send(asked, at_ns, request(number, key), leaves).await;
+            }
+            Op::Again { key } => {
+                let key = key_name(key);
+                let before = self.record().iter().rfind(|it| it.request.key == key).cloned();
+                if let Some(Answer { mut asked, at_ns, request, .. }) = before
+                    && let Some(asked) = asked.pop()
+                {
+                    self.send(asked, at_ns, request, false).await;
+                }
+            }
+            Op::Withdraw { .. } => {
+                let _ = self.group.withdraw().await;
+            }
+            Op::Run { steps, every_ms, tolerate, .. } => {
+                self.run(number, steps, every_ms, tolerate).await;
+            }
+            Op::Pause { .. } => {
+                let _ = self.scenarios.pause("ana".to_owned()).await;
+            }
+            Op::Resume { .. } => {
+                let _ = self.scenarios.resume("ana".to_owned()).await;
+            }
+            Op::Stop { restore, .. } => {
+                let _ = self.scenarios.stop("asked".to_owned(), restore).await;
+            }
+            Op::Cut { place } => self.boxes[place].way.cut(false),
+            Op::Crash { place, ms } => {
+                self.boxes[place].crash();
+                sleep(Duration::from_millis(ms)).await;
+                self.boxes[place].start();
+            }
+            Op::Refuse { place, ms } => {
+                let fake = &self.boxes[place].fake;
+                fake.state().refuse = Some(Status::failed_precondition("it does not fit"));
+                sleep(Duration::from_millis(ms)).await;
+                fake.state().refuse = None;
+            }
+            Op::Together { .. } | Op::Extend { .. } | Op::Stall { .. } => {}
+        }
+    }
+
+    async fn send(&self, asked: Asked, at_ns: Option<u64>, request: owner::Request, leaves: bool) {
+        let change = rate(asked.forward, asked.rate);
+        let expected = asked.expected;
+        let terms = Terms { at_ns, expected, request: request.clone(), ..Terms::default() };
+        let place = {
+            let mut record = self.record();
+            record.push(Answer { asked: vec![asked], at_ns, request, made: None });
+            record.len() - 1
+        };
+        let patience = if leaves { Duration::from_millis(1) } else { QUIET };
+        let Ok(made) = timeout(patience, self.group.apply(change, terms)).await else { return };
+        self.record()[place].made = Some(made.map(|made| vec![made]));
+    }
+
+    async fn run(&self, number: u64, steps: u64, every_ms: u64, tolerate_changes: bool) {
+        let first = (0..steps).map(|index| {
+            let change = rate(true, told(number, index as usize));
+            let at_ns = index * every_ms * 1_000_000;
+            dp::Step { index, at_ns, what: Some(What::Change(change)), ..Default::default() }
+        });
+        let request = dp::RunScenarioRequest {
+            name: "it".to_owned(),
+            who: "ana".to_owned(),
+            first: first.collect(),
+            complete: true,
+            tolerate_changes,
+            ..Default::default()
+        };
+        let _ = self.scenarios.run(request, BTreeMap::new()).await;
+    }
+}
+
+fn check(end: &End) -> (Vec<String>, Coverage) {
+    let End { answers, current, pending, events, scenario, boxes } = end;
+    let (mut faults, mut coverage) = (Vec::new(), Coverage::new());
+    let mut fault = |holds: bool, what: String| faults.extend((!holds).then_some(what));
+    let mut reached = |what: &'static str| *coverage.entry(what).or_default() += 1;
+    let now = crate::links::rates(&current.plan);
+    for (place, (rates, box_)) in boxes.iter().enumerate() {
+        fault(box_.up && box_.current, format!("box {place} is not current: {}", box_.message));
+        fault(*rates == now, format!("box {place} has {rates:?}, the group {now:?}"));
+    }
+    fault(*pending == 0, format!("{pending} changes are still pending"));
+    fault(!scenario.runs(), "the scenario did not end".to_owned());
+    // Changes are told in their order, and steps are told by their scenario in theirs.
+    let told = |is: fn(&pb::Event) -> bool| -> Vec<_> {
+        events.iter().filter(|it| is(it)).filter_map(|it| it.generation).collect()
+    };
+    let generations = told(|it| it.kind() == pb::EventKind::LinkChanged);
+    let of_steps = told(|it| it.scenario_step.is_some());
+    for generations in [&generations, &of_steps] {
+        let ascends = generations.is_sorted_by(|a, b| a < b);
+        fault(ascends, format!("generations are told as {generations:?}"));
+    }
+    let steps: Vec<_> = events.iter().filter_map(|it| it.scenario_step.as_ref()).collect();
+    for pair in steps.windows(2) {
+        let [before, after] = pair else { continue };
+        let follows = after.index == before.index + 1 || after.index == 0;
+        fault(follows, format!("step {} is told after {}", after.index, before.index));
+    }
+    if !steps.is_empty() {
+        reached("steps");
+    }
+    let mut keyed: BTreeMap<(&str, &str), BTreeSet<u64>> = BTreeMap::new();
+    let mut made: BTreeMap<u64, &Made> = BTreeMap::new();
+    for Answer { asked, at_ns, request, made: answer } in answers {
+        let Some(Asked { rate, expected, forward, .. }) = asked.first() else { continue };
+        match answer {
+            None => reached("the caller has gone"),
+            Some(Err(status)) => {
+                reached(match status.message() {
+                    it if it.contains("was expected") => "stale",
+                    it if it.contains("withdrawn") => "withdrawn",
+                    it if it.contains("another request") => "key used again",
+                    _ if status.code() == Code::OutOfRange => "cannot wait",
+                    it if it.contains("does not fit") || it.contains("refused") => "refused",
+                    _ if status.code() == Code::Unavailable => "no answer",
+                    _ => "another refusal",
+                });
+                let again = answers.iter().filter(|it| it.request == *request).count() > 1;
+                let has = now[usize::from(!forward)] == Some(*rate);
+                fault(!has || again, format!("{rate} was refused ({status}) and is in force"));
+            }
+            Some(Ok(all)) => {
+                let Some(it) = all.first() else { continue };
+                let generation = it.applied.generation;
+                reached(match (it.repeated, at_ns) {
+                    (true, _) => "repeated",
+                    (_, None) => "made at once",
+                    (_, Some(_)) => "made at an instant",
+                });
+                if it
+                    .remarks
+                    .iter()
+                    .any(|it| it.contains("follows when it can") || it.contains("is down"))
+                {
+                    reached("made without a box");
+                }
+                let held = it.repeated || expected.is_none_or(|it| it + 1 == generation);
+                fault(held, format!("{rate} expected {expected:?} and is {generation}"));
+                let early = at_ns.is_some_and(|at| it.applied.effective_ns + 1_000 < at);
+                fault(!early || it.repeated, format!("{rate} was made too early"));
+                let told = generations.contains(&generation);
+                fault(told, format!("{rate} is generation {generation}, which is not told"));
+                let rates = it.plan.as_deref().map(crate::links::rates).unwrap_or_default();
+                let has = rates[usize::from(!forward)] == Some(*rate);
+                fault(has, format!("{rate} was made, and its plan has {rates:?}"));
+                if !it.repeated {
+                    let other = made.insert(generation, it);
+                    fault(other.is_none(), format!("generation {generation} was made twice"));
+                }
+                if !request.key.is_empty() {
+                    let key = (&*request.key, &*request.fingerprint);
+                    keyed.entry(key).or_default().insert(generation);
+                }
+            }
+        }
+    }
+    for (key, generations) in keyed {
+        fault(generations.len() == 1, format!("{key:?} was made as {generations:?}"));
+    }
+    // No change is lost: a plan has what the plan before it had, but for the rate that was changed.
+    let plans: Vec<_> = made.iter().filter_map(|(n, it)| Some((*n, it.plan.as_deref()?))).collect();
+    for pair in plans.windows(2) {
+        let [(n, before), (m, after)] = pair else { continue };
+        let (old, new) = (crate::links::rates(before), crate::links::rates(after));
+        let both = (0..2).all(|it| old[it] != new[it]);
+        fault(*m != n + 1 || !both, format!("generation {m} leads from {old:?} to {new:?}"));
+    }
+    for event in events {
+        match event.kind() {
+            pb::EventKind::ScenarioFinished => reached("scenario finished"),
+            pb::EventKind::ScenarioStopped => reached("scenario stopped"),
+            pb::EventKind::BoxLost => reached("box lost"),
+            pb::EventKind::BoxFound => reached("box found"),
+            _ => {}
+        }
+    }
+    (faults, coverage)
+}

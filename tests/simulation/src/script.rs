@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The requests of a history.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Requests of a history, and the time in which they are made.
+const OPS: u64 = 40;
+const WITHIN_MS: u64 = 3_000;
+const GROUP_OPS: u64 = 24;
+const GROUP_WITHIN_MS: u64 = 8_000;
+/// Boxes of the group.
+pub const BOXES: usize = 3;
+/// Links of the dataplane.
+pub const LINKS: usize = 3;
+/// Keys of requests; few, so that they come again.
+const KEYS: u8 = 4;
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum World {
+    /// A dataplane with links and workers
+    Links,
+    /// linkd-group with dataplanes, over a network
+    Group,
+}
+
+/// A history: its seed, and what is asked for when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Script {
+    pub world: World,
+    pub seed: u64,
+    /// Workers of each link.
+    pub workers: usize,
+    pub ops: Vec<Timed>,
+}
+
+/// A request at a time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timed {
+    /// Its number among all requests of the seed. Its rates are told by it.
+    pub number: u64,
+    pub at_ms: u64,
+    pub op: Op,
+}
+
+/// Which generation a request expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expects {
+    Nothing,
+    /// The one that it has read just before.
+    Seen,
+    /// One that is not there.
+    Another,
+}
+
+/// A change of one link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub link: usize,
+    /// Changes the rate towards the client, else from it.
+    pub forward: bool,
+    /// It does not fit.
+    pub refused: bool,
+    pub expects: Expects,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// A change at once, or so many milliseconds from now.
+    Change {
+        change: Change,
+        ahead_ms: Option<i64>,
+        key: Option<u8>,
+        leaves: bool,
+    },
+    /// Changes of several links at once.
+    Together {
+        changes: Vec<Change>,
+        key: Option<u8>,
+    },
+    /// The last request with a key once more.
+    Again {
+        key: u8,
+    },
+    Withdraw {
+        link: usize,
+    },
+    Run {
+        link: usize,
+        steps: u64,
+        every_ms: u64,
+        others: Vec<usize>,
+        tolerate: bool,
+        complete: bool,
+    },
+    Extend {
+        link: usize,
+        steps: u64,
+        every_ms: u64,
+        complete: bool,
+    },
+    Pause {
+        link: usize,
+    },
+    Resume {
+        link: usize,
+    },
+    Stop {
+        link: usize,
+        restore: bool,
+    },
+    Stall {
+        link: usize,
+        worker: usize,
+        ms: u64,
+    },
+    /// The connection to a box breaks.
+    Cut {
+        place: usize,
+    },
+    /// A box ends, and is started again without its plan after that time.
+    Crash {
+        place: usize,
+        ms: u64,
+    },
+    /// A box refuses all changes for that time.
+    Refuse {
+        place: usize,
+        ms: u64,
+    },
+}
+
+impl Script {
+    /// The script of a seed.
+    #[must_use]
+    pub fn of(world: World, seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let workers = random.random_range(1..=3);
+        let (count, within_ms, op): (_, _, fn(&mut ChaCha8Rng) -> Op) = match world {
+            World::Links => (OPS, WITHIN_MS, op),
+            World::Group => (GROUP_OPS, GROUP_WITHIN_MS, group_op),
+        };
+        let ops = (0..count).map(|number| {
+            let at_ms = random.random_range(0..within_ms);
+            Timed { number, at_ms, op: op(&mut random) }
+        });
+        let mut ops: Vec<_> = ops.collect();
+        ops.sort_by_key(|it| it.at_ms);
+        Self { world, seed, workers, ops }
+    }
+
+    /// The same with these requests only.
+    #[must_use]
+    pub fn only(mut self, numbers: &[u64]) -> Self {
+        self.ops.retain(|it| numbers.contains(&it.number));
+        self
+    }
+}
+
+fn op(random: &mut ChaCha8Rng) -> Op {
+    let link = random.random_range(0..LINKS);
+    match random.random_range(0..40_u8) {
+        0..14 => Op::Change {
+            change: change(random, link),
+            ahead_ms: random.random_bool(0.5).then(|| random.random_range(-50..700)),
+            key: key(random),
+            leaves: random.random_bool(0.1),
+        },
+        14..18 => {
+            let changes = (0..LINKS).filter(|_| random.random_bool(0.7)).collect::<Vec<_>>();
+            let changes = changes.into_iter().map(|link| change(random, link)).collect();
+            Op::Together { changes, key: key(random) }
+        }
+        18..21 => Op::Again { key: random.random_range(0..KEYS) },
+        21..24 => Op::Withdraw { link },
+        24..29 => Op::Run {
+            link,
+            steps: random.random_range(1..12),
+            every_ms: random.random_range(0..120),
+            others: (0..LINKS).filter(|it| *it != link && random.random_bool(0.2)).collect(),
+            tolerate: random.random_bool(0.5),
+            complete: random.random_bool(0.8),
+        },
+        29..31 => Op::Extend {
+            link,
+            steps: random.random_range(1..6),
+            every_ms: random.random_range(0..120),
+            complete: random.random_bool(0.7),
+        },
+        31..33 => Op::Pause { link },
+        33..35 => Op::Resume { link },
+        35..37 => Op::Stop { link, restore: random.random_bool(0.5) },
+        _ => Op::Stall { link, worker: random.random_range(0..3), ms: random.random_range(1..600) },
+    }
+}
+
+/// A group has one link.
+fn group_op(random: &mut ChaCha8Rng) -> Op {
+    let place = random.random_range(0..BOXES);
+    match random.random_range(0..28_u8) {
+        0..3 => Op::Cut { place },
+        3..5 => Op::Crash { place, ms: random.random_range(1..4_000) },
+        5..7 => Op::Refuse { place, ms: random.random_range(1..2_000) },
+        7..10 => Op::Run {
+            link: 0,
+            steps: random.random_range(1..8),
+            every_ms: random.random_range(0..400),
+            others: Vec::new(),
+            tolerate: random.random_bool(0.5),
+            complete: true,
+        },
+        _ => loop {
+            match op(random) {
+                Op::Change { change, ahead_ms, key, leaves } => {
+                    let ahead_ms = ahead_ms.map(|ms| ms * 3);
+                    let change = Change { link: 0, ..change };
+                    break Op::Change { change, ahead_ms, key, leaves };
+                }
+                Op::Withdraw { .. } => break Op::Withdraw { link: 0 },
+                Op::Pause { .. } => break Op::Pause { link: 0 },
+                Op::Resume { .. } => break Op::Resume { link: 0 },
+                Op::Stop { restore, .. } => break Op::Stop { link: 0, restore },
+                again @ Op::Again { .. } => break again,
+                _ => {}
+            }
+        },
+    }
+}
+
+fn change(random: &mut ChaCha8Rng, link: usize) -> Change {
+    let expects = match random.random_range(0..6_u8) {
+        0 | 1 => Expects::Seen,
+        2 => Expects::Another,
+        _ => Expects::Nothing,
+    };
+    Change { link, forward: random.random_bool(0.5), refused: random.random_bool(0.1), expects }
+}
+
+fn key(random: &mut ChaCha8Rng) -> Option<u8> {
+    random.random_bool(0.5).then(|| random.random_range(0..KEYS))
+}
