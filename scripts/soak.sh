@@ -33,6 +33,7 @@ CARGO=${CARGO:-cargo}
 # Name, longest time in minutes, subject.
 PARTS='
 unit                   60  ignored tests of all crates but the suites below; properties with 16 times the cases
+defects                40  known defects, put back one at a time, which the simulation must find
 smoke                 120  long forms of the smoke suite (root, network namespaces)
 p4                     60  long forms of the P4 suite (root, software switch)
 hw                     90  the whole hw suite: all four NIC models, and netem (root, QEMU)
@@ -94,6 +95,10 @@ part_unit() {
     TEST_ARGS="--skip top::screen::tests::panics" scripts/test.sh --long unit nohuge || failed=1
     PROPTEST_CASES=${PROPTEST_CASES:-4096} scripts/test.sh unit || failed=1
     return "$failed"
+}
+
+part_defects() {
+    scripts/defects.sh
 }
 
 part_suite() {
@@ -217,7 +222,7 @@ run_part() {
         part_mutants emu dataplane/emu/src "$subject.rs" "$subject/**"
         ;;
     fuzz-*) part_fuzz "${part#fuzz-}" ;;
-    unit | deny | busy) "part_$part" ;;
+    unit | defects | deny | busy) "part_$part" ;;
     *) part_suite "$part" ;;
     esac
 }

@@ -24,7 +24,7 @@ use crate::given;
 use crate::leases::{Leases, Now};
 use crate::named::Named;
 use crate::refusal;
-use crate::stalls::Stalls;
+use crate::stalls::{Clocks, Stalls};
 use crate::state::Saver;
 use profile::{Catalog, Part, Violations};
 use proto::dataplane::v1 as dp;
@@ -127,9 +127,10 @@ impl Control {
         events: Events,
         saver: Saver,
         audit: Audit,
+        clocks: Clocks,
     ) -> Self {
         let profiles = (Arc::new(RwLock::new(catalog)), Arc::new(Mutex::new(unread)));
-        Self::of(String::new(), profiles, dataplane, events, saver, audit, Stalls::default())
+        Self::of(String::new(), profiles, dataplane, events, saver, audit, Stalls::of(clocks))
     }
 
     /// Another link of the same dataplane, with this resource name, from its saved state.

@@ -12,8 +12,7 @@
 
 use crate::caller::Caller;
 use crate::refusal;
-use crate::stalls::Stalls;
-use nix::time::ClockId;
+use crate::stalls::{Clocks, Stalls};
 use prost_types::Timestamp;
 use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
@@ -40,9 +39,8 @@ pub(crate) struct Now {
 
 impl Now {
     pub fn read(stalls: &Stalls) -> Self {
-        // Linux has this clock since 2.6.39.
-        let boot = ClockId::CLOCK_BOOTTIME.now().map_or(Duration::ZERO, Duration::from);
-        Self { boot, wall: SystemTime::now(), stalled: stalls.total() }
+        let Clocks { boot, wall } = stalls.clocks();
+        Self { boot: boot(), wall: wall(), stalled: stalls.total() }
     }
 }
 

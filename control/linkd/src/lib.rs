@@ -56,6 +56,7 @@ pub use endpoint::{Permissions, SocketError};
 pub use limits::Limits;
 pub use metrics::{Metrics, MetricsError};
 pub use server::{Listen, Reload, Security, Server, ServerError, Settings};
+pub use stalls::Clocks;
 pub use state::StateError;
 pub use tls::{TlsError, TlsFiles};
 pub use web::{WebError, WebListen};

@@ -20,6 +20,7 @@ use crate::services::{
     DoctorService, EnvelopeService, HistoryService, JobService, LeaseService, ScenarioService,
 };
 use crate::slots::Slots;
+use crate::stalls::Clocks;
 use crate::state::{Directory, Kept, Saver, StateError};
 use crate::switch::Switches;
 use crate::tls::{Keys, TlsError, TlsFiles};
@@ -172,6 +173,7 @@ pub struct Server {
     audit: Audit,
     claim: Claim,
     metrics: Option<Metrics>,
+    clocks: Clocks,
 }
 
 impl Server {
@@ -224,12 +226,19 @@ impl Server {
             audit,
             claim,
             metrics,
+            clocks: Clocks::default(),
         })
     }
 
     #[must_use]
     pub fn with_metrics(self, metrics: Metrics) -> Self {
         Self { metrics: Some(metrics), ..self }
+    }
+
+    /// The same with other clocks for leases, such as those of a simulation.
+    #[must_use]
+    pub fn with_clocks(self, clocks: Clocks) -> Self {
+        Self { clocks, ..self }
     }
 
     pub fn address(&self) -> Option<SocketAddr> {
@@ -256,7 +265,7 @@ impl Server {
     /// If the transport fails.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServerError> {
         let Self { dataplane, catalog, profiles, links, saver, damage, limits, .. } = self;
-        let Self { listener, tcp, web, audit, claim, metrics, member, .. } = self;
+        let Self { listener, tcp, web, audit, claim, metrics, member, clocks, .. } = self;
         let at = listener.local_addr().ok();
         let at = at.as_ref().and_then(|at| at.as_pathname()).unwrap_or(Path::new("no path"));
         let name = format!("linkd at {}, process {}", at.display(), std::process::id());
@@ -275,6 +284,7 @@ impl Server {
             events.clone(),
             saver.clone(),
             audit.clone(),
+            clocks,
         );
         let what = [vec![format!("linkd {} serves", env!("CARGO_PKG_VERSION"))], damage].concat();
         control.tell(pb::EventKind::Started, "", "", what.join("; "));

@@ -4,8 +4,9 @@
 //!
 //! The clock is CLOCK_MONOTONIC, which a suspended machine stops as well.
 
+use nix::time::ClockId;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, sleep};
 
 /// Between one look at the clock and the next.
@@ -15,7 +16,7 @@ const SLACK: Duration = Duration::from_millis(100);
 
 /// Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Stalls(Arc<Mutex<Seen>>);
+pub(crate) struct Stalls(Arc<Mutex<Seen>>, Clocks);
 
 #[derive(Debug)]
 struct Seen {
@@ -24,9 +25,25 @@ struct Seen {
     last: Instant,
 }
 
+/// The clocks that leases go by.
+#[derive(Clone, Copy, Debug)]
+pub struct Clocks {
+    /// Since the boot, suspension included.
+    pub boot: fn() -> Duration,
+    pub wall: fn() -> SystemTime,
+}
+
+impl Default for Clocks {
+    fn default() -> Self {
+        // Linux has CLOCK_BOOTTIME since 2.6.39.
+        let boot = || ClockId::CLOCK_BOOTTIME.now().map_or(Duration::ZERO, Duration::from);
+        Self { boot, wall: SystemTime::now }
+    }
+}
+
 impl Default for Stalls {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Seen { total: Duration::ZERO, last: Instant::now() })))
+        Self::of(Clocks::default())
     }
 }
 
@@ -42,6 +59,16 @@ impl Seen {
 }
 
 impl Stalls {
+    pub fn of(clocks: Clocks) -> Self {
+        let seen = Seen { total: Duration::ZERO, last: Instant::now() };
+        Self(Arc::new(Mutex::new(seen)), clocks)
+    }
+
+    /// The clocks beside.
+    pub fn clocks(&self) -> Clocks {
+        self.1
+    }
+
     /// Looks at the clock until dropped, on the event loop that answers requests.
     pub async fn watch(&self) {
         loop {

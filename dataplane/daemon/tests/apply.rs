@@ -117,32 +117,6 @@ fn a_change_whose_caller_goes_away_is_made_and_said() {
 }
 
 #[test]
-fn a_change_is_made_once_under_its_key() {
-    let (dataplane, thread) = dataplane(1 << 40);
-    block_on(async {
-        let first = dataplane.apply(change("geo-600"), keyed("a")).await.unwrap();
-        dataplane.apply(change("transparent"), keyed("b")).await.unwrap();
-        // A retry, with any current plan and any expectation.
-        let terms = Terms { expected: Some(0), ..keyed("a") };
-        let again = dataplane.apply(change("geo-600"), terms).await.unwrap();
-        assert!(again.repeated && !first.repeated);
-        assert_eq!(again.applied, first.applied);
-        let other =
-            Terms { request: Request { key: "a".into(), ..Request::default() }, ..keyed("a") };
-        let reused = dataplane.apply(change("geo-600"), other).await.unwrap_err();
-        assert_eq!(reused.code(), Code::AlreadyExists, "{reused}");
-        assert_eq!(dataplane.plan().await.unwrap().applied.generation, 2);
-        // Without a key each request is a separate change.
-        for generation in 3..5 {
-            let made = dataplane.apply(change("transparent"), Terms::default()).await.unwrap();
-            assert_eq!((made.applied.generation, made.repeated), (generation, false));
-        }
-        dataplane.stop().await.unwrap();
-    });
-    thread.join().unwrap();
-}
-
-#[test]
 fn span_tolerates_what_the_strictest_link_since_the_mark_does() {
     let (dataplane, thread) = dataplane(1 << 40);
     block_on(async {

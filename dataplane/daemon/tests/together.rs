@@ -136,54 +136,6 @@ fn link_named_twice_none_at_all_and_removed_link_are_refused() {
     });
 }
 
-#[test]
-fn repeated_request_gets_its_answer_and_changes_nothing() {
-    with_links(|links| async move {
-        let both = |a: &str, terms: Terms| {
-            let rest = of(&links, "b", change("transparent"), terms.clone());
-            vec![of(&links, "a", change(a), terms), rest]
-        };
-        let first = Dataplane::apply_links(both("lte", keyed("k"))).await.unwrap();
-        Dataplane::apply_links(both("geo-600", Terms::default())).await.unwrap();
-        let again = Dataplane::apply_links(both("lte", keyed("k"))).await.unwrap();
-        for (first, again) in first.iter().zip(&again) {
-            assert!(again.repeated && !first.repeated);
-            assert_eq!(again.applied, first.applied);
-        }
-        assert_eq!(state(&links.get("a").unwrap().link).await.0, 2);
-        // The key was used for one of these links only.
-        links.main().link.apply(change("lte"), keyed("m")).await.unwrap();
-        let mixed = vec![
-            of(&links, "main", change("lte"), keyed("m")),
-            of(&links, "a", change("lte"), keyed("m")),
-        ];
-        let error = Dataplane::apply_links(mixed).await.unwrap_err();
-        assert_eq!(error.code(), tonic::Code::AlreadyExists);
-        assert_eq!(state(&links.get("a").unwrap().link).await.0, 2);
-    });
-}
-
-#[test]
-fn concurrent_changes_in_opposite_order_all_end() {
-    with_links(|links| async move {
-        let mut tasks = Vec::new();
-        for n in 0..40 {
-            let (a, b) = (to(&links, "a", "lte"), to(&links, "b", "transparent"));
-            let single = a.clone();
-            let changes = if n % 2 == 0 { vec![a, b] } else { vec![b, a] };
-            tasks.push(tokio::spawn(async move {
-                Dataplane::apply_links(changes).await.unwrap();
-                single.link.apply(single.change, single.terms).await.unwrap();
-            }));
-        }
-        for task in tasks {
-            task.await.unwrap();
-        }
-        let generation = async |name| state(&links.get(name).unwrap().link).await.0;
-        assert_eq!((generation("a").await, generation("b").await), (80, 40));
-    });
-}
-
 /// A step of `main` that changes other links, given by name, too.
 fn step(index: u64, at_ns: u64, links: &[(&str, &str)]) -> pb::Step {
     let link = |(name, profile): &(&str, &str)| pb::StepLink {

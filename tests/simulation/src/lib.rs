@@ -9,12 +9,15 @@
 //! | world | what is simulated | code of the product |
 //! |---|---|---|
 //! | [`links`] | workers, which are late and stand still | `owner` |
+//! | [`linkd`] | a dataplane that crashes, a disk that is full, wall clocks that jump, callers who compete | linkd, `owner` |
 //! | [`group`] | boxes that crash and refuse, and the network between them and the group | `linkd-group`, `owner` |
 
 #![expect(clippy::expect_used, reason = "without a bed there is no history")]
 
 mod group;
+mod linkd;
 mod links;
+mod network;
 mod script;
 
 use std::collections::BTreeMap;
@@ -44,6 +47,7 @@ pub fn run(script: &Script) -> Report {
     match script.world {
         World::Links => links::run(script),
         World::Group => group::run(script),
+        World::Linkd => linkd::run(script),
     }
 }
 
@@ -53,7 +57,7 @@ pub fn run(script: &Script) -> Report {
 /// If there is no memory for a runtime.
 fn in_virtual_time<T>(history: impl Future<Output = T>) -> T {
     let builder = &mut tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_time().start_paused(true).build();
+    let runtime = builder.enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(history)
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The requests of a history.
 
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -9,6 +10,10 @@ const OPS: u64 = 40;
 const WITHIN_MS: u64 = 3_000;
 const GROUP_OPS: u64 = 24;
 const GROUP_WITHIN_MS: u64 = 8_000;
+const LINKD_OPS: u64 = 30;
+const LINKD_WITHIN_MS: u64 = 10_000;
+/// Callers of linkd.
+pub const ACTORS: usize = 3;
 /// Boxes of the group.
 pub const BOXES: usize = 3;
 /// Links of the dataplane.
@@ -23,6 +28,8 @@ pub enum World {
     Links,
     /// linkd-group with dataplanes, over a network
     Group,
+    /// linkd with a dataplane, and callers with leases
+    Linkd,
 }
 
 /// A history: its seed, and what is asked for when.
@@ -115,6 +122,48 @@ pub enum Op {
         worker: usize,
         ms: u64,
     },
+    /// A change by a caller of linkd.
+    Patch {
+        actor: usize,
+        forward: bool,
+        refused: bool,
+        stale: bool,
+        /// The request has a name.
+        id: Option<u8>,
+        leaves: bool,
+    },
+    /// The last request with a name once more.
+    PatchAgain,
+    Acquire {
+        actor: usize,
+        ttl_ms: u64,
+        steal: bool,
+    },
+    Renew {
+        actor: usize,
+    },
+    Release {
+        actor: usize,
+    },
+    /// linkd ends without warning, and is started again after that time.
+    CrashLinkd {
+        ms: u64,
+    },
+    CrashDataplane {
+        ms: u64,
+    },
+    /// The dataplane answers late for that time.
+    Hesitate {
+        ms: u64,
+    },
+    /// The disk takes nothing for that time.
+    FillDisk {
+        ms: u64,
+    },
+    /// The wall clock jumps.
+    Jump {
+        s: i64,
+    },
     /// The connection to a box breaks.
     Cut {
         place: usize,
@@ -140,6 +189,7 @@ impl Script {
         let (count, within_ms, op): (_, _, fn(&mut ChaCha8Rng) -> Op) = match world {
             World::Links => (OPS, WITHIN_MS, op),
             World::Group => (GROUP_OPS, GROUP_WITHIN_MS, group_op),
+            World::Linkd => (LINKD_OPS, LINKD_WITHIN_MS, linkd_op),
         };
         let ops = (0..count).map(|number| {
             let at_ms = random.random_range(0..within_ms);
@@ -168,7 +218,8 @@ fn op(random: &mut ChaCha8Rng) -> Op {
             leaves: random.random_bool(0.1),
         },
         14..18 => {
-            let changes = (0..LINKS).filter(|_| random.random_bool(0.7)).collect::<Vec<_>>();
+            let mut changes: Vec<_> = (0..LINKS).filter(|_| random.random_bool(0.7)).collect();
+            changes.shuffle(random);
             let changes = changes.into_iter().map(|link| change(random, link)).collect();
             Op::Together { changes, key: key(random) }
         }
@@ -225,6 +276,34 @@ fn group_op(random: &mut ChaCha8Rng) -> Op {
                 _ => {}
             }
         },
+    }
+}
+
+/// Few crashes, so that much happens between them.
+fn linkd_op(random: &mut ChaCha8Rng) -> Op {
+    let actor = random.random_range(0..ACTORS);
+    match random.random_range(0..60_u8) {
+        0..24 => Op::Patch {
+            actor,
+            forward: random.random_bool(0.5),
+            refused: random.random_bool(0.1),
+            stale: random.random_bool(0.1),
+            id: random.random_bool(0.5).then(|| random.random_range(0..3)),
+            leaves: random.random_bool(0.1),
+        },
+        24..28 => Op::PatchAgain,
+        28..38 => Op::Acquire {
+            actor,
+            ttl_ms: random.random_range(1_000..4_000),
+            steal: random.random_bool(0.2),
+        },
+        38..44 => Op::Renew { actor },
+        44..50 => Op::Release { actor },
+        50..52 => Op::CrashLinkd { ms: random.random_range(1..2_000) },
+        52..54 => Op::CrashDataplane { ms: random.random_range(1..2_000) },
+        54..56 => Op::Hesitate { ms: random.random_range(1..4_000) },
+        56..58 => Op::FillDisk { ms: random.random_range(1..3_000) },
+        _ => Op::Jump { s: random.random_range(-100..100) },
     }
 }
 

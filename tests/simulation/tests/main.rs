@@ -35,6 +35,19 @@ const OF_GROUPS: [&str; 12] = [
     "scenario stopped",
 ];
 
+const OF_LINKD: [&str; 10] = [
+    "made",
+    "repeated",
+    "stale",
+    "refused",
+    "no lease",
+    "no answer",
+    "acquired",
+    "restored",
+    "linkd was started again",
+    "the dataplane was started again",
+];
+
 fn check(world: World, seeds: u64, outcomes: &[&str]) -> Result<(), Failure> {
     let coverage = simulate_all(world, 0..seeds, || {}).map_err(|seed| failure(world, seed))?;
     for what in outcomes {
@@ -55,6 +68,11 @@ fn histories_of_groups_are_sound() -> Result<(), Failure> {
 }
 
 #[test]
+fn histories_of_linkd_are_sound() -> Result<(), Failure> {
+    check(World::Linkd, 50, &OF_LINKD)
+}
+
+#[test]
 #[ignore = "long form: make soak PART=unit"]
 fn hundred_thousand_histories_of_links_are_sound() -> Result<(), Failure> {
     check(World::Links, 100_000, &OF_LINKS)
@@ -64,6 +82,12 @@ fn hundred_thousand_histories_of_links_are_sound() -> Result<(), Failure> {
 #[ignore = "long form: make soak PART=unit"]
 fn ten_thousand_histories_of_groups_are_sound() -> Result<(), Failure> {
     check(World::Group, 10_000, &OF_GROUPS)
+}
+
+#[test]
+#[ignore = "long form: make soak PART=unit"]
+fn five_thousand_histories_of_linkd_are_sound() -> Result<(), Failure> {
+    check(World::Linkd, 5_000, &OF_LINKD)
 }
 
 #[test]

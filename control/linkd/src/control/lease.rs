@@ -312,6 +312,7 @@ mod tests {
     use crate::audit::Audit;
     use crate::dataplane::Dataplane;
     use crate::events::Events;
+    use crate::stalls::Clocks;
     use crate::state::Saver;
     use crate::switch::Switches;
     use profile::Catalog;
@@ -325,7 +326,8 @@ mod tests {
         let dataplane = Dataplane::new("none".into(), Switches::new(events.clone()));
         let (saver, audit) = (Saver::new(None, State::default()), Audit::default());
         let (catalog, unread) = (Catalog::built_in(), BTreeMap::new());
-        let control = Control::new(catalog, unread, dataplane, events, saver, audit);
+        let control =
+            Control::new(catalog, unread, dataplane, events, saver, audit, Clocks::default());
         let request = pb::AcquireLeaseRequest {
             holder: "ci 7".into(),
             ttl_ns: 60_000_000_000,

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A group of boxes: linkd-group's code, dataplanes without packets, and the network between them.
 
-mod net;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::network::Way;
 use fake::{FakeDataplane, declared_switch};
 use group::clock::GroupClock;
 use group::connect::Dial;
 use group::file::{Address, GroupFile};
 use group::group::Group;
 use hyper_util::rt::TokioIo;
-use net::Way;
 use owner::{Changes, Entry, Link, Made, Next, Scenarios, Terms};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_client::DataplaneClient;
@@ -41,13 +39,13 @@ const REFUSED_BPS: u64 = 1;
 
 /// A box and the way to it.
 #[derive(Clone)]
-struct Box_ {
+struct Node {
     fake: FakeDataplane,
     way: Way,
     serving: Arc<Mutex<Option<AbortHandle>>>,
 }
 
-impl Box_ {
+impl Node {
     fn new(place: u32, skew_ns: i64, seed: u64) -> Self {
         let fake = FakeDataplane::default();
         {
@@ -95,7 +93,7 @@ impl Box_ {
 struct Bed {
     group: Group,
     scenarios: Scenarios<Group>,
-    boxes: Vec<Box_>,
+    boxes: Vec<Node>,
     record: Arc<Mutex<Vec<Answer>>>,
 }
 
@@ -134,10 +132,10 @@ async fn history(script: &Script) -> End {
     let boxes: Vec<_> = (0..BOXES)
         .map(|place| {
             let skew_ns = random.random_range(-1_000_000_000..1_000_000_000);
-            Box_::new(u32::try_from(place).unwrap_or(0), skew_ns, script.seed * BOXES as u64)
+            Node::new(u32::try_from(place).unwrap_or(0), skew_ns, script.seed * BOXES as u64)
         })
         .collect();
-    boxes.iter().for_each(Box_::start);
+    boxes.iter().for_each(Node::start);
     let text: String = (0..BOXES)
         .map(|place| format!("[[box]]\nname = \"b{place}\"\ndataplane = \"unix:/{place}\"\n"))
         .collect();
@@ -192,9 +190,9 @@ async fn history(script: &Script) -> End {
     let pending = plans.as_ref().map_or(usize::MAX, |it| it.schedule.len());
     drop(plans);
     let boxes = bed.boxes.iter().zip(bed.group.boxes());
-    let boxes = boxes.map(|(it, box_)| {
+    let boxes = boxes.map(|(it, listed)| {
         let plan = it.fake.state().plan.clone().unwrap_or_default();
-        (crate::links::rates(&plan), box_)
+        (crate::links::rates(&plan), listed)
     });
     let end = End {
         boxes: boxes.collect(),
@@ -264,7 +262,7 @@ impl Bed {
                 sleep(Duration::from_millis(ms)).await;
                 fake.state().refuse = None;
             }
-            Op::Together { .. } | Op::Extend { .. } | Op::Stall { .. } => {}
+            _ => {}
         }
     }
 
@@ -306,8 +304,8 @@ fn check(end: &End) -> (Vec<String>, Coverage) {
     let mut fault = |holds: bool, what: String| faults.extend((!holds).then_some(what));
     let mut reached = |what: &'static str| *coverage.entry(what).or_default() += 1;
     let now = crate::links::rates(&current.plan);
-    for (place, (rates, box_)) in boxes.iter().enumerate() {
-        fault(box_.up && box_.current, format!("box {place} is not current: {}", box_.message));
+    for (place, (rates, listed)) in boxes.iter().enumerate() {
+        fault(listed.up && listed.current, format!("box {place} is not current: {}", listed.message));
         fault(*rates == now, format!("box {place} has {rates:?}, the group {now:?}"));
     }
     fault(*pending == 0, format!("{pending} changes are still pending"));

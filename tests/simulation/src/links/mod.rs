@@ -231,7 +231,7 @@ impl Bed {
                 self.record().runs.iter_mut().filter(of_link).for_each(|it| it.restores |= restore);
                 let _ = self.scenarios[link].stop("asked".to_owned(), restore).await;
             }
-            Op::Cut { .. } | Op::Crash { .. } | Op::Refuse { .. } => {}
+            _ => {}
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The network between a group and its boxes: connections that are late and break.
+//! Ways to processes: connections that are late and break.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,16 +16,22 @@ use tokio::time::sleep;
 /// Bytes on the way in each direction.
 const ON_THE_WAY: usize = 1 << 20;
 
-/// The way to a box. Clones are the same.
+/// The way to a process, of one that calls it. Clones are the same.
 #[derive(Clone)]
-pub struct Way(Arc<Mutex<State>>);
+pub struct Way {
+    state: Arc<Mutex<State>>,
+    caller: u64,
+}
 
 struct State {
     random: ChaCha8Rng,
-    /// Takes connections, while the box runs.
+    /// Takes connections, while the process runs.
     listener: Option<mpsc::UnboundedSender<io::Result<DuplexStream>>>,
-    /// Dropped to break the open connections.
-    open: Vec<oneshot::Sender<()>>,
+    /// Open connections by their callers; dropped to break them.
+    open: Vec<(u64, oneshot::Sender<()>)>,
+    /// Callers, and those that have ended.
+    callers: u64,
+    ended: BTreeSet<u64>,
     /// Nothing is late.
     calm: Arc<AtomicBool>,
 }
@@ -32,16 +39,37 @@ struct State {
 impl Way {
     pub fn new(seed: u64) -> Self {
         let random = ChaCha8Rng::seed_from_u64(seed);
-        Self(Arc::new(Mutex::new(State {
+        let state = State {
             random,
             listener: None,
             open: Vec::new(),
+            callers: 0,
+            ended: BTreeSet::new(),
             calm: Arc::default(),
-        })))
+        };
+        Self { state: Arc::new(Mutex::new(state)), caller: 0 }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The way of another caller to the same process.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        let caller = {
+            let mut state = self.state();
+            state.callers += 1;
+            state.callers
+        };
+        Self { state: self.state.clone(), caller }
+    }
+
+    /// Ends this caller: its connections break, and it gets no others.
+    pub fn end(&self) {
+        let mut state = self.state();
+        state.open.retain(|it| it.0 != self.caller);
+        state.ended.insert(self.caller);
     }
 
     /// The connections that come from now on.
@@ -51,7 +79,7 @@ impl Way {
         connections
     }
 
-    /// Breaks all connections; with `down`, no others can be made.
+    /// Breaks the connections of all callers; with `down`, no others can be made.
     pub fn cut(&self, down: bool) {
         let mut state = self.state();
         state.open.clear();
@@ -66,16 +94,19 @@ impl Way {
     }
 
     /// # Errors
-    /// While the box is down.
+    /// While the process is down, or after the end of the caller.
     pub fn connect(&self) -> io::Result<DuplexStream> {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         let mut state = self.state();
+        if state.ended.contains(&self.caller) {
+            return Err(refused());
+        }
         let listener = state.listener.clone().ok_or_else(refused)?;
         let (ours, near) = duplex(ON_THE_WAY);
         let (far, theirs) = duplex(ON_THE_WAY);
         let (open, broken) = oneshot::channel();
-        state.open.retain(|it| !it.is_closed());
-        state.open.push(open);
+        state.open.retain(|it| !it.1.is_closed());
+        state.open.push((self.caller, open));
         let calm = state.calm.clone();
         let mut late = || (ChaCha8Rng::seed_from_u64(state.random.random()), calm.clone());
         let (there, back) = (late(), late());
