@@ -41,6 +41,31 @@ pub struct Report {
     pub trace: String,
 }
 
+/// What was found out about a history.
+#[derive(Default)]
+struct Findings {
+    faults: Vec<String>,
+    coverage: Coverage,
+}
+
+impl Findings {
+    /// Adds a fault, unless something holds.
+    fn fault(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.faults.push(what());
+        }
+    }
+
+    fn reached(&mut self, what: &'static str) {
+        *self.coverage.entry(what).or_default() += 1;
+    }
+
+    fn report(self, trace: String) -> Report {
+        let Self { faults, coverage } = self;
+        Report { faults, coverage, trace }
+    }
+}
+
 /// Runs a script, and checks what must hold.
 #[must_use]
 pub fn run(script: &Script) -> Report {

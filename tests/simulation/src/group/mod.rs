@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A group of boxes: linkd-group's code, dataplanes without packets, and the network between them.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod check;
+
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +15,7 @@ use group::connect::Dial;
 use group::file::{Address, GroupFile};
 use group::group::Group;
 use hyper_util::rt::TokioIo;
-use owner::{Changes, Entry, Link, Made, Next, Scenarios, Terms};
+use owner::{Changes, Entry, Link, Next, Scenarios, Terms};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_client::DataplaneClient;
 use proto::dataplane::v1::step::What;
@@ -23,12 +25,12 @@ use rand_chacha::ChaCha8Rng;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Status;
 use tonic::transport::{Endpoint, Server, Uri};
-use tonic::{Code, Status};
 
 use crate::links::{Answer, Asked, PROFILE, key_name, rate, request, told};
 use crate::script::{BOXES, Change, Expects, Op, Script, Timed};
-use crate::{Coverage, Report, in_virtual_time};
+use crate::{Report, in_virtual_time};
 
 /// All requests are answered within that time.
 const QUIET: Duration = Duration::from_secs(60);
@@ -123,8 +125,7 @@ pub(crate) fn run(script: &Script) -> Report {
         };
     }
     trace += &format!("{:?}\n", end.boxes.iter().map(|it| it.0).collect::<Vec<_>>());
-    let (faults, coverage) = check(&end);
-    Report { faults, coverage, trace }
+    check::check(&end).report(trace)
 }
 
 async fn history(script: &Script) -> End {
@@ -296,113 +297,4 @@ impl Bed {
         };
         let _ = self.scenarios.run(request, BTreeMap::new()).await;
     }
-}
-
-fn check(end: &End) -> (Vec<String>, Coverage) {
-    let End { answers, current, pending, events, scenario, boxes } = end;
-    let (mut faults, mut coverage) = (Vec::new(), Coverage::new());
-    let mut fault = |holds: bool, what: String| faults.extend((!holds).then_some(what));
-    let mut reached = |what: &'static str| *coverage.entry(what).or_default() += 1;
-    let now = crate::links::rates(&current.plan);
-    for (place, (rates, listed)) in boxes.iter().enumerate() {
-        fault(listed.up && listed.current, format!("box {place} is not current: {}", listed.message));
-        fault(*rates == now, format!("box {place} has {rates:?}, the group {now:?}"));
-    }
-    fault(*pending == 0, format!("{pending} changes are still pending"));
-    fault(!scenario.runs(), "the scenario did not end".to_owned());
-    // Changes are told in their order, and steps are told by their scenario in theirs.
-    let told = |is: fn(&pb::Event) -> bool| -> Vec<_> {
-        events.iter().filter(|it| is(it)).filter_map(|it| it.generation).collect()
-    };
-    let generations = told(|it| it.kind() == pb::EventKind::LinkChanged);
-    let of_steps = told(|it| it.scenario_step.is_some());
-    for generations in [&generations, &of_steps] {
-        let ascends = generations.is_sorted_by(|a, b| a < b);
-        fault(ascends, format!("generations are told as {generations:?}"));
-    }
-    let steps: Vec<_> = events.iter().filter_map(|it| it.scenario_step.as_ref()).collect();
-    for pair in steps.windows(2) {
-        let [before, after] = pair else { continue };
-        let follows = after.index == before.index + 1 || after.index == 0;
-        fault(follows, format!("step {} is told after {}", after.index, before.index));
-    }
-    if !steps.is_empty() {
-        reached("steps");
-    }
-    let mut keyed: BTreeMap<(&str, &str), BTreeSet<u64>> = BTreeMap::new();
-    let mut made: BTreeMap<u64, &Made> = BTreeMap::new();
-    for Answer { asked, at_ns, request, made: answer } in answers {
-        let Some(Asked { rate, expected, forward, .. }) = asked.first() else { continue };
-        match answer {
-            None => reached("the caller has gone"),
-            Some(Err(status)) => {
-                reached(match status.message() {
-                    it if it.contains("was expected") => "stale",
-                    it if it.contains("withdrawn") => "withdrawn",
-                    it if it.contains("another request") => "key used again",
-                    _ if status.code() == Code::OutOfRange => "cannot wait",
-                    it if it.contains("does not fit") || it.contains("refused") => "refused",
-                    _ if status.code() == Code::Unavailable => "no answer",
-                    _ => "another refusal",
-                });
-                let again = answers.iter().filter(|it| it.request == *request).count() > 1;
-                let has = now[usize::from(!forward)] == Some(*rate);
-                fault(!has || again, format!("{rate} was refused ({status}) and is in force"));
-            }
-            Some(Ok(all)) => {
-                let Some(it) = all.first() else { continue };
-                let generation = it.applied.generation;
-                reached(match (it.repeated, at_ns) {
-                    (true, _) => "repeated",
-                    (_, None) => "made at once",
-                    (_, Some(_)) => "made at an instant",
-                });
-                if it
-                    .remarks
-                    .iter()
-                    .any(|it| it.contains("follows when it can") || it.contains("is down"))
-                {
-                    reached("made without a box");
-                }
-                let held = it.repeated || expected.is_none_or(|it| it + 1 == generation);
-                fault(held, format!("{rate} expected {expected:?} and is {generation}"));
-                let early = at_ns.is_some_and(|at| it.applied.effective_ns + 1_000 < at);
-                fault(!early || it.repeated, format!("{rate} was made too early"));
-                let told = generations.contains(&generation);
-                fault(told, format!("{rate} is generation {generation}, which is not told"));
-                let rates = it.plan.as_deref().map(crate::links::rates).unwrap_or_default();
-                let has = rates[usize::from(!forward)] == Some(*rate);
-                fault(has, format!("{rate} was made, and its plan has {rates:?}"));
-                if !it.repeated {
-                    let other = made.insert(generation, it);
-                    fault(other.is_none(), format!("generation {generation} was made twice"));
-                }
-                if !request.key.is_empty() {
-                    let key = (&*request.key, &*request.fingerprint);
-                    keyed.entry(key).or_default().insert(generation);
-                }
-            }
-        }
-    }
-    for (key, generations) in keyed {
-        fault(generations.len() == 1, format!("{key:?} was made as {generations:?}"));
-    }
-    // No change is lost: a plan has what the plan before it had, but for the rate that was changed.
-    let plans: Vec<_> = made.iter().filter_map(|(n, it)| Some((*n, it.plan.as_deref()?))).collect();
-    for pair in plans.windows(2) {
-        let [(n, before), (m, after)] = pair else { continue };
-        let (old, new) = (crate::links::rates(before), crate::links::rates(after));
-        let both = (0..2).all(|it| old[it] != new[it]);
-        fault(*m != n + 1 || !both, format!("generation {m} leads from {old:?} to {new:?}"));
-    }
-    for event in events {
-        match event.kind() {
-            pb::EventKind::ScenarioFinished => reached("scenario finished"),
-            pb::EventKind::ScenarioStopped => reached("scenario stopped"),
-            pb::EventKind::BoxLost => reached("box lost"),
-            pb::EventKind::BoxFound => reached("box found"),
-            _ => {}
-        }
-    }
-    (faults, coverage)
 }

@@ -8,7 +8,7 @@ use proto::linkemu::v1 as pb;
 use tonic::{Code, Status};
 
 use super::{Changed, End, Lease, Record, Told};
-use crate::{Coverage, Report};
+use crate::{Findings, Report};
 
 /// A lease is looked at from time to time.
 const SLACK: Duration = Duration::from_millis(500);
@@ -31,13 +31,15 @@ struct Span<'a> {
 pub(super) fn check(end: &End) -> Report {
     let End { record, has, shown, applied, audit, .. } = end;
     let leases = record.leases.iter().filter_map(|told| Span::of(record, told)).collect();
-    let (faults, coverage, audited) = (Vec::new(), Coverage::new(), audited(audit));
-    let mut checks = Checks { end, leases, audited, faults, coverage };
-    checks.fault(has == shown, || format!("the dataplane has {has:?}, linkd shows {shown:?}"));
+    let (audited, found) = (audited(audit), Findings::default());
+    let mut checks = Checks { end, leases, audited, found };
+    checks
+        .found
+        .fault(has == shown, || format!("the dataplane has {has:?}, linkd shows {shown:?}"));
     checks.leases();
     for change in &record.changes {
         match &change.answer {
-            None => checks.reached("the caller has gone"),
+            None => checks.found.reached("the caller has gone"),
             Some(Ok(answer)) => checks.made(change, answer),
             Some(Err(status)) => checks.refused(change, status),
         }
@@ -49,8 +51,7 @@ pub(super) fn check(end: &End) -> Report {
         Some(Err(status)) => format!("{:?}\n", status.code()),
     });
     let trace = answers.collect::<String>() + &format!("{applied:?}");
-    let Checks { faults, coverage, .. } = checks;
-    Report { faults, coverage, trace }
+    checks.found.report(trace)
 }
 
 struct Checks<'a> {
@@ -58,21 +59,10 @@ struct Checks<'a> {
     leases: Vec<Span<'a>>,
     /// Generations in lines of the audit log.
     audited: BTreeSet<u64>,
-    faults: Vec<String>,
-    coverage: Coverage,
+    found: Findings,
 }
 
 impl Checks<'_> {
-    fn fault(&mut self, holds: bool, what: impl FnOnce() -> String) {
-        if !holds {
-            self.faults.push(what());
-        }
-    }
-
-    fn reached(&mut self, what: &'static str) {
-        *self.coverage.entry(what).or_default() += 1;
-    }
-
     /// A lease that is not stolen is given while no other one runs.
     fn leases(&mut self) {
         let mut faults = Vec::new();
@@ -86,9 +76,9 @@ impl Checks<'_> {
                 ));
             }
         }
-        self.faults.append(&mut faults);
+        self.found.faults.append(&mut faults);
         for stolen in self.leases.iter().map(|it| it.steal).collect::<Vec<_>>() {
-            self.reached(if stolen { "stolen or acquired" } else { "acquired" });
+            self.found.reached(if stolen { "stolen or acquired" } else { "acquired" });
         }
     }
 
@@ -105,23 +95,23 @@ impl Checks<'_> {
         let Changed { rate, expected, token, id, sent, answered, .. } = change;
         let record = &self.end.record;
         let generation = answer.applied.unwrap_or_default().generation;
-        self.reached(if answer.repeated { "repeated" } else { "made" });
-        self.fault(expected.is_none(), || {
+        self.found.reached(if answer.repeated { "repeated" } else { "made" });
+        self.found.fault(expected.is_none(), || {
             format!("{rate} expected {expected:?} and is {generation}")
         });
         // A dataplane that was started anew is restored to the last plan, and knows no names of requests.
         let first = record.changes.iter().filter(|it| it.id == *id).map(|it| it.sent).min();
         let anew = record.dataplanes.iter().any(|at| *at >= first.unwrap_or_default());
         let times = self.times(change);
-        self.fault(times == 1 || times > 1 && (id.is_empty() || anew), || {
+        self.found.fault(times == 1 || times > 1 && (id.is_empty() || anew), || {
             format!("{rate} is said to be generation {generation} and was made {times} times")
         });
-        self.fault(self.audited.contains(&generation), || {
+        self.found.fault(self.audited.contains(&generation), || {
             format!("{rate} is generation {generation}, which no line of the audit log has")
         });
         // Events of a linkd that has crashed are lost with it.
         let told = self.end.events.iter().any(|it| it.generation == Some(generation));
-        self.fault(told || !record.linkds.is_empty(), || {
+        self.found.fault(told || !record.linkds.is_empty(), || {
             format!("{rate} is generation {generation}, which no event has")
         });
         let held = match token {
@@ -131,7 +121,7 @@ impl Checks<'_> {
             }
             None => !self.leases.iter().any(|it| it.given < *sent && *answered < it.surely),
         };
-        self.fault(held || answer.repeated, || {
+        self.found.fault(held || answer.repeated, || {
             let token = token.as_ref().map(|_| "its token");
             format!("{rate} was made from {sent:?} to {answered:?} without the lease, by {token:?}")
         });
@@ -150,7 +140,7 @@ impl Checks<'_> {
         );
         let why = status.message();
         let by_lease = why.contains("lease") || why.contains("has the link");
-        self.reached(match why {
+        self.found.reached(match why {
             it if it.contains("was expected") => "stale",
             _ if by_lease => "no lease",
             it if it.contains("is refused") => "refused",
@@ -159,13 +149,14 @@ impl Checks<'_> {
         });
         let again = self.end.record.changes.iter().filter(|it| it.rate == *rate).count() > 1;
         let made = self.times(change) > 0;
-        self.fault(!made || unknown || again, || format!("{rate} was refused ({why}) and made"));
+        self.found
+            .fault(!made || unknown || again, || format!("{rate} was refused ({why}) and made"));
         if by_lease {
             // Some lease may run, and it is not surely that of the token.
             let some = self.leases.iter().any(|it| it.sent <= *answered && *sent <= it.ended);
             let own = self.leases.iter().find(|it| Some(it.token) == token.as_deref());
             let own = own.is_some_and(|it| it.given < *sent && *answered < it.surely);
-            self.fault(!own && (some || token.is_some()), || {
+            self.found.fault(!own && (some || token.is_some()), || {
                 format!("{rate} was refused from {sent:?} to {answered:?}: {why}")
             });
         }
@@ -182,7 +173,7 @@ impl Checks<'_> {
             (self.end.events.iter().filter(restored).count(), "restored"),
         ] {
             if often > 0 {
-                *self.coverage.entry(what).or_default() += often as u64;
+                *self.found.coverage.entry(what).or_default() += often as u64;
             }
         }
     }

@@ -7,13 +7,13 @@ use proto::linkemu::v1 as pb;
 
 use super::link::{Executed, rates};
 use super::{Answer, Asked, End, Record};
-use crate::Coverage;
+use crate::Findings;
 
 /// A rate of one pipe that a plan has and the plan before it had not.
 type Introduced = BTreeMap<u64, u64>;
 
-pub(crate) fn check(record: &Record, ends: &[End]) -> (Vec<String>, Coverage) {
-    let mut checks = Checks { record, ends, faults: Vec::new(), coverage: Coverage::new() };
+pub(crate) fn check(record: &Record, ends: &[End]) -> Findings {
+    let mut checks = Checks { record, ends, found: Findings::default() };
     let introduced: Vec<_> = (0..ends.len()).map(|link| checks.link(link)).collect();
     for answer in &record.answers {
         checks.answer(answer, &introduced);
@@ -23,27 +23,16 @@ pub(crate) fn check(record: &Record, ends: &[End]) -> (Vec<String>, Coverage) {
         checks.events(link, introduced);
         checks.scenario(link, introduced);
     }
-    (checks.faults, checks.coverage)
+    checks.found
 }
 
 struct Checks<'a> {
     record: &'a Record,
     ends: &'a [End],
-    faults: Vec<String>,
-    coverage: Coverage,
+    found: Findings,
 }
 
 impl Checks<'_> {
-    fn fault(&mut self, holds: bool, what: impl FnOnce() -> String) {
-        if !holds {
-            self.faults.push(what());
-        }
-    }
-
-    fn reached(&mut self, what: &'static str) {
-        *self.coverage.entry(what).or_default() += 1;
-    }
-
     /// All workers execute the same plans, each change once and upon the one before it. Returns the
     /// generation that introduced each rate.
     fn link(&mut self, link: usize) -> Introduced {
@@ -53,7 +42,7 @@ impl Checks<'_> {
         let plans: Vec<_> = first.iter().map(same).collect();
         for (worker, other) in executed.iter().enumerate() {
             let others: Vec<_> = other.iter().map(same).collect();
-            self.fault(others == plans, || {
+            self.found.fault(others == plans, || {
                 let generations =
                     |plans: &[(u64, _)]| plans.iter().map(|it| it.0).collect::<Vec<_>>();
                 format!(
@@ -63,10 +52,11 @@ impl Checks<'_> {
                 )
             });
         }
-        self.fault(*pending == 0, || format!("link {link}: {pending} changes are still pending"));
+        self.found
+            .fault(*pending == 0, || format!("link {link}: {pending} changes are still pending"));
         let last = first.last().map(|it| (it.generation, rates(&it.plan)));
         let shown = (current.applied.generation, rates(&current.plan));
-        self.fault(last == Some(shown), || {
+        self.found.fault(last == Some(shown), || {
             format!("link {link}: {shown:?} is said to be current, and {last:?} is executed")
         });
         let restores = self.record.runs.iter().any(|run| {
@@ -77,7 +67,7 @@ impl Checks<'_> {
         for pair in first.windows(2) {
             let [before, after] = pair else { continue };
             let generation = after.generation;
-            self.fault(generation == before.generation + 1, || {
+            self.found.fault(generation == before.generation + 1, || {
                 format!("link {link}: generation {generation} follows {}", before.generation)
             });
             let (old, new) = (rates(&before.plan), rates(&after.plan));
@@ -88,8 +78,8 @@ impl Checks<'_> {
                 ([_], Some(rate)) if once(rate) => {
                     introduced.insert(rate, generation);
                 }
-                _ if restores && seen.contains(&new) => self.reached("restored"),
-                _ => self.fault(false, || {
+                _ if restores && seen.contains(&new) => self.found.reached("restored"),
+                _ => self.found.fault(false, || {
                     format!("link {link}: generation {generation} leads from {old:?} to {new:?}")
                 }),
             }
@@ -105,14 +95,14 @@ impl Checks<'_> {
         let rates: Vec<_> = asked.iter().map(|it| it.rate).collect();
         match made {
             None => {
-                self.reached("the caller has gone");
+                self.found.reached("the caller has gone");
                 let all = generations.iter().all(Option::is_some);
-                self.fault(all || generations.iter().all(Option::is_none), || {
+                self.found.fault(all || generations.iter().all(Option::is_none), || {
                     format!("{rates:?} were executed in part: {generations:?}")
                 });
             }
             Some(Err(status)) => {
-                self.reached(match status.message() {
+                self.found.reached(match status.message() {
                     it if it.contains("was expected") => "stale",
                     it if it.contains("withdrawn") => "withdrawn",
                     it if it.contains("another request") => "key used again",
@@ -122,7 +112,7 @@ impl Checks<'_> {
                 });
                 // A repeated request may have been made before.
                 let new = self.answers_of(answer) == 1;
-                self.fault(!new || generations.iter().all(Option::is_none), || {
+                self.found.fault(!new || generations.iter().all(Option::is_none), || {
                     format!(
                         "{rates:?} were refused ({}) and executed: {generations:?}",
                         status.message()
@@ -130,7 +120,7 @@ impl Checks<'_> {
                 });
             }
             Some(Ok(made)) => {
-                self.reached(match (made.iter().any(|it| it.repeated), asked.len(), at_ns) {
+                self.found.reached(match (made.iter().any(|it| it.repeated), asked.len(), at_ns) {
                     (true, ..) => "repeated",
                     (_, 1, None) => "made at once",
                     (_, 1, Some(_)) => "made at an instant",
@@ -139,15 +129,16 @@ impl Checks<'_> {
                 for ((asked, made), generation) in asked.iter().zip(made).zip(generations) {
                     let Asked { rate, expected, .. } = asked;
                     let said = made.applied.generation;
-                    self.fault(generation == Some(said), || {
+                    self.found.fault(generation == Some(said), || {
                         format!("{rate} is said to be generation {said} and is {generation:?}")
                     });
                     let held = expected.is_none_or(|it| made.repeated || it + 1 == said);
-                    self.fault(held, || {
+                    self.found.fault(held, || {
                         format!("{rate} expected {expected:?} and is generation {said}")
                     });
                     let early = at_ns.is_some_and(|at| made.applied.effective_ns < at);
-                    self.fault(!early || made.repeated, || format!("{rate} was made too early"));
+                    self.found
+                        .fault(!early || made.repeated, || format!("{rate} was made too early"));
                 }
             }
         }
@@ -172,7 +163,7 @@ impl Checks<'_> {
             }
         }
         for (key, generations) in made {
-            self.fault(generations.len() == 1, || {
+            self.found.fault(generations.len() == 1, || {
                 format!("{key:?} was made as generations {generations:?}")
             });
         }
@@ -193,7 +184,7 @@ impl Checks<'_> {
         let told: BTreeSet<_> = told.into_iter().collect();
         let missing: Vec<_> = expected.difference(&told).collect();
         // The end of another link's scenario is one too.
-        self.fault(missing.is_empty() && in_order, || {
+        self.found.fault(missing.is_empty() && in_order, || {
             format!("link {link}: no events for generations {missing:?}; in order: {in_order}")
         });
     }
@@ -214,7 +205,7 @@ impl Checks<'_> {
             }
             let Some(step) = &event.scenario_step else { continue };
             let index = next.entry(run).or_default();
-            self.faults.extend((step.index != *index).then(|| {
+            self.found.faults.extend((step.index != *index).then(|| {
                 format!("link {link}: step {} of run {run} is told, {index} comes next", step.index)
             }));
             *index += 1;
@@ -223,7 +214,7 @@ impl Checks<'_> {
             let made = rate.and_then(|rate| introduced.get(rate));
             told.extend(rate.copied());
             let holds = made.copied() == event.generation;
-            self.faults.extend((!holds).then(|| {
+            self.found.faults.extend((!holds).then(|| {
                 format!(
                     "link {link}: step {} of run {run} is told as generation {:?} and is {made:?}",
                     step.index, event.generation
@@ -233,7 +224,7 @@ impl Checks<'_> {
         for run in self.record.runs.iter().filter(|it| it.link == link) {
             let untold = |rate: &&u64| introduced.contains_key(rate) && !told.contains(*rate);
             let untold: Vec<_> = run.rates.iter().filter(untold).collect();
-            self.faults.extend((!untold.is_empty()).then(|| {
+            self.found.faults.extend((!untold.is_empty()).then(|| {
                 format!(
                     "link {link}: steps {untold:?} of run {} were executed and not told",
                     run.run
@@ -241,22 +232,22 @@ impl Checks<'_> {
             }));
         }
         let done = next.get(&scenario.run).copied().unwrap_or(0);
-        self.fault(scenario.run == 0 || scenario.steps_done == done, || {
+        self.found.fault(scenario.run == 0 || scenario.steps_done == done, || {
             format!(
                 "link {link}: {} steps are said to be done, {done} were told",
                 scenario.steps_done
             )
         });
-        self.fault(!scenario.runs(), || format!("link {link}: the scenario did not end"));
+        self.found.fault(!scenario.runs(), || format!("link {link}: the scenario did not end"));
         if !steps.is_empty() {
-            self.reached("steps");
+            self.found.reached("steps");
         }
         for event in events {
             match event.kind() {
-                pb::EventKind::ScenarioFinished => self.reached("scenario finished"),
-                pb::EventKind::ScenarioStopped => self.reached("scenario stopped"),
-                pb::EventKind::ScenarioPaused => self.reached("scenario paused"),
-                pb::EventKind::ScenarioResumed => self.reached("scenario resumed"),
+                pb::EventKind::ScenarioFinished => self.found.reached("scenario finished"),
+                pb::EventKind::ScenarioStopped => self.found.reached("scenario stopped"),
+                pb::EventKind::ScenarioPaused => self.found.reached("scenario paused"),
+                pb::EventKind::ScenarioResumed => self.found.reached("scenario resumed"),
                 _ => {}
             }
         }

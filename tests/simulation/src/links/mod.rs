@@ -87,7 +87,6 @@ struct Bed {
 /// Runs a script, and checks what must hold.
 pub(crate) fn run(script: &Script) -> Report {
     let (record, ends) = in_virtual_time(history(script));
-    let (faults, coverage) = check(&record, &ends);
     let mut trace = String::new();
     for Answer { made, .. } in &record.answers {
         trace += &match made {
@@ -103,7 +102,7 @@ pub(crate) fn run(script: &Script) -> Report {
         let all = end.executed.iter().flatten().map(|it| (it.generation, it.at_ns));
         trace += &format!("{:?}\n", all.collect::<Vec<_>>());
     }
-    Report { faults, coverage, trace }
+    check(&record, &ends).report(trace)
 }
 
 async fn history(script: &Script) -> (Record, Vec<End>) {
