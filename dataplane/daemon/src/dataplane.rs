@@ -215,7 +215,7 @@ impl Dataplane {
         let applied = model::Applied { effective_utc, ..model::Applied::default() };
         let current = Current { plan, applied, remarks: Vec::new() };
         let mut names = Names::default();
-        names.learn(&current.plan);
+        names.learn(names.new_in(&current.plan));
         let mut span = Span::starting(start);
         span.changed(false, machine.fixed.tolerance(&current.plan));
         let span = Mutex::new((span, machine.fixed.host.sample()));

@@ -69,13 +69,14 @@ impl Names {
         Ok(())
     }
 
-    /// Adds the names of a plan.
-    pub fn learn(&mut self, plan: &pb::Plan) {
-        for name in names(plan) {
-            if !self.0.contains(name) {
-                self.0.insert(name.to_owned());
-            }
-        }
+    /// Names in a plan that are not known.
+    pub fn new_in(&self, plan: &pb::Plan) -> Vec<String> {
+        names(plan).filter(|name| !self.0.contains(*name)).map(str::to_owned).collect()
+    }
+
+    /// Adds names.
+    pub fn learn(&mut self, names: impl IntoIterator<Item = String>) {
+        self.0.extend(names);
     }
 }
 

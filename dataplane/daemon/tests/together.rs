@@ -4,7 +4,7 @@
 use dataplane::dataplane::Dataplane;
 use dataplane::links::Links;
 use dataplane::service::Service;
-use owner::{Changes, Terms};
+use owner::{Changes, Link, Terms};
 use proto::dataplane::v1 as pb;
 use proto::dataplane::v1::dataplane_server::Dataplane as _;
 use proto::linkemu::v1 as model;
@@ -66,6 +66,18 @@ fn links_change_at_one_instant_in_the_order_of_the_request() {
             let (generation, executed, now) = state(&change.link).await;
             assert_eq!((generation, now.profile), (executed, plan(profile).profile));
         }
+    });
+}
+
+#[test]
+fn late_change_of_several_links_is_made_at_one_instant_too() {
+    with_links(|links| async move {
+        let main = links.main().link.clone();
+        let now_ns = main.now_ns();
+        let changes = vec![to(&links, "a", "lte"), to(&links, "b", "transparent")];
+        let made = Dataplane::change_links(changes, Some(1)).await.unwrap();
+        // The time that all workers need to hear of it.
+        assert!(made.iter().all(|it| it.applied.effective_ns >= now_ns + 1_000_000), "{made:?}");
     });
 }
 

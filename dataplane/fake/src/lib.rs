@@ -8,7 +8,7 @@ mod service;
 
 use owner::{
     Controllers, Current, History, Link, Merged, Order, Outcomes, Owned, Proposal, Schedule,
-    Service, Stale, Terms, subject,
+    Service, Terms, subject,
 };
 use proto::MAIN_LINK;
 use proto::dataplane::v1 as dp;
@@ -284,22 +284,21 @@ impl State {
     }
 
     /// Whether it takes a plan.
-    fn check(&mut self, what: &str, plan: &dp::Plan, lossy: bool) -> Result<(), Status> {
+    fn check(&mut self, what: &str, plan: &dp::Plan, terms: &Terms) -> Result<(), Status> {
         if let Some(status) = &self.refuse {
             return Err(status.clone());
         }
         if self.interlopers > 0 {
-            let expected = self.generation;
             self.interlopers -= 1;
             self.generation += 1;
-            return Err(Stale { expected, current: self.generation }.into());
+            owner::check_generation(self.generation, terms.expected)?;
         }
         let profile = plan.profile.clone().unwrap_or_default();
         profile::validate(&profile).map_err(|found| owner::invalid(what, &found))?;
         if let Some(Err(found)) = plan.clients.as_ref().map(clients::check) {
             return Err(owner::invalid(what, &found));
         }
-        if let Some(excess) = self.excess.as_ref().filter(|_| !lossy) {
+        if let Some(excess) = self.excess.as_ref().filter(|_| !terms.lossy) {
             let numbers = [("needed_bytes".to_owned(), "9600".to_owned())];
             let details = ErrorDetails::with_error_info("OUTSIDE_ENVELOPE", "linkemu", numbers);
             let code = Code::FailedPrecondition;
@@ -342,7 +341,7 @@ impl Link for Instance {
         let attempt =
             Attempt { plan: plan.clone(), restart, arm, expected_generation, lossy, at_ns };
         let mut state = self.0.fake.state();
-        if let Err(status) = state.check(subject(change), &plan, lossy) {
+        if let Err(status) = state.check(subject(change), &plan, terms) {
             state.applies.push(attempt);
             return Err(status);
         }
@@ -373,11 +372,12 @@ impl Link for Instance {
             link.waiting().push((generation, end));
             let at_ns = at_ns.map(|at| at.max(now_ns) + late.as_nanos() as u64);
             let wait = Duration::from_nanos(at_ns.unwrap_or(0).saturating_sub(now_ns));
+            let until = Instant::now() + wait;
             waits.push(async move {
                 tokio::select! {
                     biased;
                     _ = ended => return Err(Status::aborted("withdrawn")),
-                    () = tokio::time::sleep(wait) => {}
+                    () = tokio::time::sleep_until(until) => {}
                 }
                 link.waiting().retain(|it| it.0 != generation);
                 Ok((ready, at_ns))

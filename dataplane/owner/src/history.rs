@@ -102,7 +102,8 @@ pub trait Changes: Link {
         async { self.settled().await.current.clone() }
     }
 
-    /// Withdraws the changes that wait for their instants, however long that takes.
+    /// Withdraws the changes that wait for their instants, however long that takes: behind a change that
+    /// is in progress, those that become due meanwhile are made.
     ///
     /// # Errors
     /// If the executor cannot withdraw them.
@@ -287,16 +288,17 @@ async fn change_in_chain<L: Link>(
     // A stall while the lock is held makes a step late, and is no reason to refuse it.
     let arrived_ns = link.now_ns();
     let (outcome, mut place) = {
-        let mut plans = loop {
-            let plans = link.history().plans().await;
-            if let Some(made) = plans.find(&terms.request)? {
-                return Ok(made);
-            }
-            // The same request may be pending: it has one result.
-            let Some(same) = plans.schedule.find(&terms.request)? else { break plans };
+        let mut plans = link.history().plans().await;
+        // The same request may be pending: it has one result.
+        if let Some(same) = plans.schedule.find(&terms.request)? {
             drop(plans);
             same.await;
-        };
+            plans = link.history().plans().await;
+            return plans.find(&terms.request)?.ok_or_else(withdrawn);
+        }
+        if let Some(made) = plans.find(&terms.request)? {
+            return Ok(made);
+        }
         if terms.chain.has_ended() {
             return Err(withdrawn());
         }
@@ -348,17 +350,24 @@ async fn prepare<L: Link>(
 
 /// The plans of all links, without changes in progress.
 async fn locked<L: Link>(changes: &[LinkChange<L>]) -> Result<Vec<MutexGuard<'_, Plans>>, Refused> {
+    // Read once: those that become due meanwhile are not waited for.
+    let now_ns: Vec<_> = changes.iter().map(|it| it.link.now_ns()).collect();
+    let mut is_repeated = false;
     loop {
         let mut all = Vec::with_capacity(changes.len());
         for change in changes {
             all.push(change.link.history().plans().await);
         }
+        if is_repeated && known(changes, &all)?.is_none() {
+            return Err(Refused::all(withdrawn()));
+        }
         let mut before = None;
-        for (it, plans) in changes.iter().zip(&all) {
+        for ((it, plans), now_ns) in changes.iter().zip(&all).zip(&now_ns) {
             // The same request may be pending: it has one result.
             let same = plans.schedule.find(&it.terms.request);
             let same = same.map_err(|reused| Refused::of(it)(reused.into()))?;
-            before = before.or(same).or_else(|| plans.schedule.due(it.link.now_ns()));
+            is_repeated |= same.is_some();
+            before = before.or(same).or_else(|| plans.schedule.due(*now_ns));
         }
         let Some(before) = before else { return Ok(all) };
         // Its end needs the lock.

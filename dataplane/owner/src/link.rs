@@ -73,7 +73,8 @@ pub trait Link: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<u64>, Status>> + Send;
 
     /// Has plans of several links executed at one instant: without one, as soon as possible. Commits keep
-    /// the order of the calls. Returns the outcomes in the order of the links.
+    /// the order of the calls, if each future is polled before the next call. Returns the outcomes in the
+    /// order of the links.
     ///
     /// # Errors
     /// If none will be executed.

@@ -110,7 +110,7 @@ impl Place {
     }
 }
 
-/// Resolves when a change was made or withdrawn. Those who wait go on in the order in which they came.
+/// Resolves when a change was made or withdrawn. The order in which those who wait go on is not random.
 pub type End = Shared<Map<oneshot::Receiver<()>, fn(Result<(), oneshot::error::RecvError>)>>;
 
 /// Decides which of the changes that workers have taken back stay withdrawn: one that some worker has made

@@ -30,6 +30,8 @@ pub struct Ready {
     restart: bool,
     /// UTC of the clock's zero that its periods follow.
     utc_zero: u64,
+    /// Clients that have no slots yet.
+    names: Vec<String>,
 }
 
 /// How the workers made a change.
@@ -117,7 +119,6 @@ impl Link for Dataplane {
         next.applied.effective_utc = Some(utc(&self.0.machine.clock, at));
         let tolerance = self.0.machine.fixed.tolerance(&next.plan);
         self.0.span.lock().await.0.changed(next.applied.lossy, tolerance);
-        self.names().learn(&next.plan);
         Ok(next)
     }
 
@@ -143,19 +144,29 @@ impl Dataplane {
     ) -> Result<(), Status> {
         self.done(|this| async move {
             // Refused before a pending change is withdrawn.
-            check_generation(this.current().await.applied.generation, Some(expected))?;
+            this.offloaded(&this.current().await, offload, expected).await?;
             let mut plans = this.quiet().await?;
-            let Current { plan, applied, .. } = &plans.current;
-            check_generation(applied.generation, Some(expected))?;
-            let plan = pb::Plan { offload, ..plan.clone() };
-            let merged = Merged { plan, restart: false, arm: [false; 2] };
-            let (mut next, ready) = this.fitting("the offload", merged, applied.lossy).await?;
+            let (mut next, ready) = this.offloaded(&plans.current, offload, expected).await?;
             this.settle_workers(&mut next, &ready).await?;
             this.hand_over(&ready.compiled, expected).await?;
             plans.current.plan = next.plan;
             Ok(())
         })
         .await
+    }
+
+    /// A plan with an offload, if its generation is the expected one and it fits.
+    async fn offloaded(
+        &self,
+        current: &Current,
+        offload: Option<pb::Offload>,
+        expected: u64,
+    ) -> Result<(Current, Ready), Status> {
+        let Current { plan, applied, .. } = current;
+        check_generation(applied.generation, Some(expected))?;
+        let plan = pb::Plan { offload, ..plan.clone() };
+        let merged = Merged { plan, restart: false, arm: [false; 2] };
+        Ok(self.fitting("the offload", merged, applied.lossy).await?)
     }
 
     /// Lets the current plan of a shared link include all of its access links.
@@ -230,8 +241,9 @@ impl Dataplane {
         let limits = envelope::remarks(&compiled, room).into_iter().map(|r| r.to_string());
         let remarks = envelope::excesses(&compiled, room).into_iter().chain(limits).collect();
         let applied = model::Applied { lossy, ..model::Applied::default() };
+        let names = self.names().new_in(&plan);
         let next = Current { plan, applied, remarks };
-        Ok((next, Ready { compiled, restart, utc_zero }))
+        Ok((next, Ready { compiled, restart, utc_zero, names }))
     }
 
     /// Prepares the workers for a plan that fits.
@@ -253,8 +265,6 @@ impl Dataplane {
             }
         }
         self.0.utc_zero.store(ready.utc_zero, Ordering::Relaxed);
-        // The slots of its clients are reserved from here on.
-        self.names().learn(&next.plan);
         Ok(())
     }
 
@@ -314,21 +324,24 @@ fn ask(
     }
     // Plans may be long: they are copied before the instant is chosen.
     let copies = orders.into_iter().map(|Order { link, ready, generation, .. }| {
-        let Ready { compiled, restart, .. } = ready;
+        let Ready { compiled, restart, names, .. } = ready;
         let plans = vec![compiled; link.0.workers.len()];
-        (link, plans, generation, restart)
+        (link, plans, generation, restart, names)
     });
     let copies: Vec<_> = copies.collect();
-    let lead = |(link, ..): &(Dataplane, _, _, _)| link.lead();
-    let lead = if copies.len() == 1 { copies.iter().map(lead).max() } else { Some(LEAD) };
-    let soonest = copies.first().map(|(link, ..)| link.soonest(lead.unwrap_or(LEAD)));
-    let at = at.or(soonest).unwrap_or_default();
+    let is_one = copies.len() == 1;
+    let lead = |link: &Dataplane| if is_one { link.lead() } else { LEAD };
+    let soonest = copies.first().map(|(link, ..)| link.soonest(lead(link)));
+    // The instant of one link is also in its schedule. Several links change together, even if late.
+    let at = if is_one { at.or(soonest) } else { at.max(soonest) }.unwrap_or_default();
     let mut asked = Vec::with_capacity(copies.len());
-    for (link, plans, generation, restart) in copies {
+    for (link, plans, generation, restart, names) in copies {
         let workers = link.0.workers.iter().zip(plans);
         let answers =
             workers.map(|(worker, plan)| worker.apply(Change { at, plan, generation, restart }));
         asked.push(answers.collect::<Result<Vec<_>, _>>()?);
+        // The slots of its clients are reserved from here on.
+        link.names().learn(names);
     }
     Ok(asked)
 }

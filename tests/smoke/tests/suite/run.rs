@@ -262,12 +262,18 @@ pub fn hosts_have_tcp_buffers_for_link(_: &Cpus) -> anyhow::Result<()> {
 pub fn multicast_from_far_host_is_of_command(_: &Cpus) -> anyhow::Result<()> {
     let user = User::new()?;
     let server = ["--serve", "exec ping -n 239.1.2.3", "--serve-ready", "none"];
-    let stats = format!("sleep 1; {} -o json stats", user.linkctl());
+    // What a host sent before the client was set does not count.
+    let stats = format!("{0} -o json stats; sleep 2; {0} -o json stats", user.linkctl());
     let outcome = user.run(&[server.as_slice(), &["--", "sh", "-c", &stats]].concat())?;
-    let stats: serde_json::Value = serde_json::from_str(outcome.stdout.trim())?;
+    let stats = serde_json::Deserializer::from_str(&outcome.stdout).into_iter();
+    let stats = stats.collect::<Result<Vec<serde_json::Value>, _>>()?;
     let received = |name: &str| {
-        let client = stats["clients"].as_array()?.iter().find(|client| client["client"] == name)?;
-        client["forward"]["received"]["packets"].as_u64()
+        let count = |stats: &serde_json::Value| {
+            let mut clients = stats["clients"].as_array()?.iter();
+            let client = clients.find(|client| client["client"] == name)?;
+            client["forward"]["received"]["packets"].as_u64()
+        };
+        Some(count(stats.last()?)? - stats.first().and_then(count).unwrap_or(0))
     };
     ensure!(received("command") > Some(0), "{outcome:?}");
     ensure!(received("default") == Some(0), "{outcome:?}");
