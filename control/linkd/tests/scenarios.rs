@@ -480,7 +480,8 @@ async fn lease_that_ended_without_linkd_stops_the_scenario() {
     let mut leases = LeasesClient::new(lab.linkd());
     let request = pb::AcquireLeaseRequest {
         holder: "ci".into(),
-        ttl_ns: 1_000_000_000,
+        // Long enough for the first step and the disk.
+        ttl_ns: 3_000_000_000,
         ..Default::default()
     };
     let token = leases.acquire_lease(request).await.unwrap().into_inner().token;
@@ -488,7 +489,7 @@ async fn lease_that_ended_without_linkd_stops_the_scenario() {
     while next(&mut stream).await.kind() != pb::EventKind::ScenarioStep {}
     lab.until("the run is on the disk", |lab| kept(lab).is_some()).await;
     lab.kill_linkd().await;
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    tokio::time::sleep(Duration::from_millis(3_100)).await;
     lab.start_linkd();
     let mut stream = events(&lab).await;
     loop {

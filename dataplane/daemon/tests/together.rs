@@ -9,7 +9,7 @@ use proto::dataplane::v1 as pb;
 use proto::dataplane::v1::dataplane_server::Dataplane as _;
 use proto::linkemu::v1 as model;
 
-use crate::apply::{block_on, change, dataplane, keyed, plan};
+use crate::apply::{block_on, change, dataplane, plan};
 use crate::scenario::until;
 
 type LinkChange = owner::LinkChange<Dataplane>;

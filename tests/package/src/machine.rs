@@ -8,6 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -89,7 +90,11 @@ impl Machine {
     /// Boots `release`, with `share` mounted at `/share`.
     pub fn boot(release: &str, share: &Path) -> anyhow::Result<Self> {
         let hierarchy = hierarchy().context("no cgroup2")?;
-        let cgroup = hierarchy.join(format!("linkemu-{}-{release}", std::process::id()));
+        // The one of an attempt before may not be empty yet.
+        static BOOTED: AtomicU64 = AtomicU64::new(0);
+        let number = BOOTED.fetch_add(1, Ordering::Relaxed);
+        let cgroup = format!("linkemu-{}-{release}-{number}", std::process::id());
+        let cgroup = hierarchy.join(cgroup);
         fs::create_dir(&cgroup).with_context(|| format!("cannot make {}", cgroup.display()))?;
         let mut command = words(&["unshare", "--mount", "--propagation", "private", "sh", "-euc"]);
         // nspawn keeps its state in /run.
@@ -185,6 +190,8 @@ impl Drop for Machine {
             drop(self.process.wait(BOOTED_WITHIN));
         }
         drop(self.process.kill());
+        // On a starved machine its init outlives systemd-nspawn.
+        drop(fs::write(self.cgroup.join("cgroup.kill"), "1"));
         // The kernel needs a moment to notice that a cgroup is empty.
         let removed = wait::until("the cgroups to be empty", DONE_WITHIN, || {
             Ok(remove(&self.cgroup).is_ok().then_some(()))
