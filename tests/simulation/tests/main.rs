@@ -64,12 +64,12 @@ fn histories_of_links_are_sound() -> Result<(), Failure> {
 
 #[test]
 fn histories_of_groups_are_sound() -> Result<(), Failure> {
-    check(World::Group, 100, &OF_GROUPS)
+    check(World::Group, 60, &OF_GROUPS)
 }
 
 #[test]
 fn histories_of_linkd_are_sound() -> Result<(), Failure> {
-    check(World::Linkd, 50, &OF_LINKD)
+    check(World::Linkd, 30, &OF_LINKD)
 }
 
 #[test]
