@@ -29,7 +29,7 @@ for name in "${names[@]}"; do
     patch=$root/tests/simulation/defects/$name.patch
     world=$(sed -n 's/^World: //p' "$patch")
     log=$out/$name.log
-    (cd "$out/src" && patch -s -p1 <"$patch")
+    (cd "$out/src" && patch -s -p1 --no-backup-if-mismatch <"$patch")
     if ! (cd "$out/src" && cargo build -q -p simulation) >"$log" 2>&1; then
         echo "$name: does not compile, see $log"
         missed=1
@@ -39,6 +39,6 @@ for name in "${names[@]}"; do
     else
         echo "$name: found by $world, $(head -1 "$log" | tr -d :)"
     fi
-    (cd "$out/src" && patch -s -R -p1 <"$patch")
+    (cd "$out/src" && patch -s -R -p1 --no-backup-if-mismatch <"$patch")
 done
 exit $missed
