@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use owner::{Current, Executor, Owned, Service};
+use owner::{Current, Executor, Owned, Service, to_its_end};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_server::DataplaneServer;
 use proto::dataplane::v1::group_server::GroupServer;
@@ -15,7 +15,6 @@ use tonic::{Request, Response, Status};
 
 use crate::capture::Chunks;
 use crate::group::Group;
-use crate::group::changes::to_its_end;
 
 /// Largest request: a profile and clients.
 const REQUEST_BYTES: usize = 64 << 20;

@@ -161,7 +161,7 @@ impl Instance {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes what a test has written into the state the current plan.
+    /// Takes the plan that a test has written into the state as the current one.
     fn adopt(&self) {
         let Some(mut plans) = self.0.history.plans_now() else { return };
         let state = self.0.fake.state();
@@ -246,7 +246,7 @@ impl FakeDataplane {
     /// `dataplane.v1` of a dataplane that is started with this state.
     #[must_use]
     pub fn service(&self) -> DataplaneServer<impl dp::dataplane_server::Dataplane> {
-        // A dataplane that was started anew has one link.
+        // After a start there is one link.
         let (named, links) = Default::default();
         {
             let mut state = self.state();
@@ -424,8 +424,8 @@ impl Link for Instance {
             });
             return Err(Status::unavailable("a worker stands still"));
         }
-        let done = tokio::spawn(work).await;
+        let done = owner::to_its_end(work).await;
         tokio::time::sleep(hesitation).await;
-        done.unwrap_or_else(|_| Err(Status::internal("no result")))
+        done
     }
 }

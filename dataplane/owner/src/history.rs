@@ -58,12 +58,6 @@ impl History {
     }
 }
 
-/// A change that was checked and prepared.
-struct Prepared<L: Link> {
-    next: Current,
-    ready: L::Ready,
-}
-
 /// What all links do.
 pub trait Changes: Link {
     /// The plans without changes in progress: none is pending with an instant in the past.
@@ -80,14 +74,18 @@ pub trait Changes: Link {
         }
     }
 
-    /// The plans without pending changes: those are withdrawn.
+    /// The plans without pending changes, which are withdrawn if the generation is the expected one.
     ///
     /// # Errors
-    /// If the executor cannot withdraw them.
-    fn quiet(&self) -> impl Future<Output = Result<MutexGuard<'_, Plans>, Status>> + Send {
-        async {
+    /// If another generation is current, or the executor cannot withdraw them.
+    fn quiet(
+        &self,
+        expected: u64,
+    ) -> impl Future<Output = Result<MutexGuard<'_, Plans>, Status>> + Send {
+        async move {
             loop {
-                let mut plans = self.history().plans().await;
+                let mut plans = self.settled().await;
+                check_generation(plans.current.applied.generation, Some(expected))?;
                 withdraw_after(self, &mut plans, None).await?;
                 // Those that were made meanwhile come first.
                 let Some(last) = plans.schedule.due(u64::MAX) else { return Ok(plans) };
@@ -234,7 +232,7 @@ async fn change_now<L: Link>(
             let ready = prepare(&it.link, &it.change, &it.terms, &plans.current).await;
             prepared.push(ready.map_err(Refused::of(it))?);
         }
-        for (it, Prepared { next, ready }) in changes.iter().zip(&mut prepared) {
+        for (it, (next, ready)) in changes.iter().zip(&mut prepared) {
             it.link.settle(next, ready).await.map_err(Refused::of(it))?;
         }
         for (it, plans) in changes.iter().zip(&mut plans) {
@@ -247,12 +245,11 @@ async fn change_now<L: Link>(
         drop(plans);
         last.await;
     };
-    let (mut orders, mut next) = (Vec::new(), Vec::new());
-    for (it, prepared) in changes.iter().zip(prepared) {
-        let (link, generation) = (it.link.clone(), prepared.next.applied.generation);
-        orders.push(Order { link, ready: prepared.ready, generation, follows: false });
-        next.push(prepared.next);
-    }
+    let orders = changes.iter().zip(prepared).map(|(it, (next, ready))| {
+        let (link, generation) = (it.link.clone(), next.applied.generation);
+        (next, Order { link, ready, generation, follows: false })
+    });
+    let (next, orders): (Vec<_>, Vec<_>) = orders.unzip();
     let outcomes = L::commit(orders, at_ns).map_err(Refused::all)?;
     let outcomes = outcomes.await.map_err(Refused::all)?;
     let mut made = Vec::with_capacity(changes.len());
@@ -307,7 +304,7 @@ async fn change_in_chain<L: Link>(
         // Later ones are withdrawn.
         plans.schedule.check_room(at_ns)?;
         let before = plans.tip(at_ns).applied.generation;
-        let Prepared { mut next, ready } = prepare(link, change, &terms, plans.tip(at_ns)).await?;
+        let (mut next, ready) = prepare(link, change, &terms, plans.tip(at_ns)).await?;
         link.settle(&mut next, &ready).await?;
         withdraw_after(link, &mut plans, Some(at_ns)).await?;
         // One of those may have been made.
@@ -339,13 +336,13 @@ async fn prepare<L: Link>(
     change: &dp::Change,
     terms: &Terms,
     before: &Current,
-) -> Result<Prepared<L>, Status> {
+) -> Result<(Current, L::Ready), Status> {
     let generation = before.applied.generation;
     check_generation(generation, terms.expected)?;
     let merged = merge(change, before.plan.clone()).map_err(|it| it.status(subject(change)))?;
     let (mut next, ready) = link.prepare(Proposal { change, terms, merged }).await?;
     next.applied.generation = generation + 1;
-    Ok(Prepared { next, ready })
+    Ok((next, ready))
 }
 
 /// The plans of all links, without changes in progress.

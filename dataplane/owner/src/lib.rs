@@ -32,6 +32,7 @@ pub use journal::{Journal, Next};
 pub use keys::{Keys, Request, Reused};
 pub use link::{
     Chain, Current, Link, LinkChange, Made, Order, Outcomes, Proposal, Refusal, Source, Terms,
+    to_its_end,
 };
 pub use plans::Plans;
 pub use scenario::Scenarios;

@@ -14,10 +14,10 @@ use tonic::{Code, Status};
 
 const NO_RESULT: &str = "the request ended without a result: please report this, with the log";
 
-/// A link as its executor has it: what it must do by itself, and what all links do with that.
+/// A link, with what its executor does: prepare plans, execute them, and take them back.
 ///
-/// An executor makes plans that are complete and in order. Merging, generations, keys, the order of
-/// changes and their withdrawal are here, the same for workers, boxes and tests.
+/// Merging, generations, keys, the order of changes and their withdrawal are in [`Changes`](crate::Changes),
+/// the same for workers, boxes and tests.
 pub trait Link: Clone + Send + Sync + 'static {
     /// What the executor made of a plan, to commit it.
     type Ready: Send;
@@ -103,9 +103,19 @@ pub trait Link: Clone + Send + Sync + 'static {
         _ahead: Duration,
         work: impl Future<Output = Result<T, Status>> + Send + 'static,
     ) -> impl Future<Output = Result<T, Status>> + Send {
-        let work = tokio::spawn(work);
-        async { work.await.unwrap_or_else(|_| Err(Status::internal(NO_RESULT))) }
+        to_its_end(work)
     }
+}
+
+/// Completes work, also when its caller has gone. It begins at once.
+///
+/// # Errors
+/// Those of the work.
+pub fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> impl Future<Output = Result<T, Status>> + Send {
+    let work = tokio::spawn(work);
+    async { work.await.unwrap_or_else(|_| Err(Status::internal(NO_RESULT))) }
 }
 
 /// The outcomes of plans that were committed together, or the error of all.

@@ -117,7 +117,7 @@ pub type End = Shared<Map<oneshot::Receiver<()>, fn(Result<(), oneshot::error::R
 /// meanwhile, and those before it, are made by all.
 ///
 /// `taken` has those of each worker, the newest first. Returns the first generation that is withdrawn,
-/// and what is to be given back to each worker, the oldest first.
+/// and the changes to give back to each worker, the oldest first.
 #[must_use]
 pub fn withdrawn<C>(
     generations: RangeInclusive<u64>,

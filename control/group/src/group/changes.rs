@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use follow::whole;
 use owner::{
     Current, History, Link, Merged, Outcomes, Proposal, Schedule, ScheduleError, Source,
-    check_ahead, check_passed, subject,
+    check_ahead, check_passed, subject, to_its_end,
 };
 use proto::MAIN_LINK;
 use proto::dataplane::v1 as dp;
@@ -121,8 +121,10 @@ impl Link for Group {
             let what = subject(change);
             steering::check(clients).map_err(|found| owner::invalid(what, &found))?;
         }
-        // Its caller is told here that no box is up.
-        self.describe()?;
+        if self.up().is_empty() {
+            // Its caller is told why.
+            self.describe()?;
+        }
         if self.place(&names(&plan)) {
             tracing::info!(version = self.owners().version(), "new clients have their boxes");
         }
@@ -191,18 +193,6 @@ impl Link for Group {
         self.applied()?;
         to_its_end(work).await
     }
-}
-
-/// Completes work also when its caller has gone.
-///
-/// # Errors
-/// Those of the work.
-pub(crate) async fn to_its_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Status>> + Send + 'static,
-) -> Result<T, Status> {
-    tokio::spawn(work).await.unwrap_or_else(|_| {
-        Err(Status::internal("the request ended without a result: please report this"))
-    })
 }
 
 impl Group {

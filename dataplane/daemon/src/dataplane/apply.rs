@@ -145,7 +145,7 @@ impl Dataplane {
         self.done(|this| async move {
             // Refused before a pending change is withdrawn.
             this.offloaded(&this.current().await, offload, expected).await?;
-            let mut plans = this.quiet().await?;
+            let mut plans = this.quiet(expected).await?;
             let (mut next, ready) = this.offloaded(&plans.current, offload, expected).await?;
             this.settle_workers(&mut next, &ready).await?;
             this.hand_over(&ready.compiled, expected).await?;

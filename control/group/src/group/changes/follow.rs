@@ -8,7 +8,7 @@ use proto::linkemu::v1 as pb;
 use tokio::task::JoinSet;
 use tonic::Status;
 
-use owner::{Changes, Current, Link, check_generation};
+use owner::{Changes, Current, Link};
 
 use super::{Tip, is_refusal, of_box};
 use crate::group::{Group, same_link};
@@ -33,10 +33,7 @@ impl Group {
     ) -> Result<(), Status> {
         let group = self.clone();
         let work = async move {
-            // Refused before a pending change is withdrawn.
-            check_generation(group.current().await.applied.generation, Some(expected))?;
-            let mut plans = group.quiet().await?;
-            check_generation(plans.current.applied.generation, Some(expected))?;
+            let mut plans = group.quiet(expected).await?;
             let before = plans.current.plan.offload;
             if let Err(status) = group.offload(offload).await {
                 if let Err(status) = group.offload(before).await {
