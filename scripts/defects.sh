@@ -22,7 +22,7 @@ if ((!${#names[@]})); then
 fi
 rm -rf "$out/src"
 mkdir -p "$out/src"
-git ls-files -z | xargs -0 cp --parents -t "$out/src" 2>/dev/null || true
+git ls-files -z | xargs -0 cp -P --parents -t "$out/src"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 missed=0
 for name in "${names[@]}"; do

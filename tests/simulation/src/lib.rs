@@ -6,7 +6,7 @@
 //! the same history. Afterwards the plans that were executed, the answers, the events and the scenarios
 //! are compared.
 //!
-//! | world | what is simulated | code of the product |
+//! | world | simulated | code of the product |
 //! |---|---|---|
 //! | [`links`] | workers, which are late and stand still | `owner` |
 //! | [`linkd`] | a dataplane that crashes, a disk that is full, wall clocks that jump, callers who compete | linkd, `owner` |
@@ -18,6 +18,8 @@ mod group;
 mod linkd;
 mod links;
 mod network;
+mod node;
+mod requests;
 mod script;
 
 use std::collections::BTreeMap;
@@ -89,7 +91,7 @@ fn in_virtual_time<T>(history: impl Future<Output = T>) -> T {
 /// Runs the histories of seeds on all processors. Says each one that has ended.
 ///
 /// # Errors
-/// The least seed whose history has a fault, among those that were run.
+/// The smallest seed of those that ran whose history has a fault.
 pub fn simulate_all(
     world: World,
     seeds: Range<u64>,
@@ -99,7 +101,6 @@ pub fn simulate_all(
     let failed = AtomicU64::new(u64::MAX);
     let all = Mutex::new(Coverage::new());
     let work = || {
-        let mut own = Coverage::new();
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end || failed.load(Ordering::Relaxed) < seed {
@@ -109,11 +110,10 @@ pub fn simulate_all(
             if !faults.is_empty() {
                 failed.fetch_min(seed, Ordering::Relaxed);
             }
-            coverage.into_iter().for_each(|(what, n)| *own.entry(what).or_default() += n);
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            coverage.into_iter().for_each(|(what, n)| *all.entry(what).or_default() += n);
             ended();
         }
-        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        own.into_iter().for_each(|(what, n)| *all.entry(what).or_default() += n);
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The requests of a history.
 
+use std::time::Duration;
+
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 /// Requests of a history, and the time in which they are made.
 const OPS: u64 = 40;
@@ -198,6 +202,22 @@ impl Script {
         let mut ops: Vec<_> = ops.collect();
         ops.sort_by_key(|it| it.at_ms);
         Self { world, seed, workers, ops }
+    }
+
+    /// Makes all requests at their times. Those without an answer within `patience` are left.
+    pub async fn play<F>(&self, patience: Duration, make: impl Fn(Timed) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut tasks = JoinSet::new();
+        for op in self.ops.clone() {
+            let (at, made) = (Duration::from_millis(op.at_ms), make(op));
+            tasks.spawn(async move {
+                sleep(at).await;
+                made.await;
+            });
+        }
+        let _ = timeout(patience, async { while tasks.join_next().await.is_some() {} }).await;
     }
 
     /// The same with these requests only.

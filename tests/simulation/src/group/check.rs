@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What must hold after a history of a group.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use owner::Made;
 use proto::linkemu::v1 as pb;
-use tonic::{Code, Status};
+use tonic::Status;
 
 use super::End;
 use crate::Findings;
-use crate::links::{Answer, Asked, rates};
+use crate::requests::{Answer, Asked, check_keys, rates, reached, why};
 
 pub(super) fn check(end: &End) -> Findings {
     let mut checks = Checks { end, found: Findings::default() };
     checks.boxes();
     let told = checks.events();
     checks.answers(&told);
-    checks.keys();
+    check_keys(&end.answers, &mut checks.found);
     checks.found
 }
 
@@ -26,7 +26,7 @@ struct Checks<'a> {
 }
 
 impl Checks<'_> {
-    /// All boxes are back with the plan of the group, and nothing is unfinished.
+    /// All boxes have the plan of the group, and no change is pending.
     fn boxes(&mut self) {
         let End { current, pending, scenario, boxes, .. } = self.end;
         let now = rates(&current.plan);
@@ -62,18 +62,7 @@ impl Checks<'_> {
             self.found
                 .fault(follows, || format!("step {} is told after {}", after.index, before.index));
         }
-        if !steps.is_empty() {
-            self.found.reached("steps");
-        }
-        for event in events {
-            match event.kind() {
-                pb::EventKind::ScenarioFinished => self.found.reached("scenario finished"),
-                pb::EventKind::ScenarioStopped => self.found.reached("scenario stopped"),
-                pb::EventKind::BoxLost => self.found.reached("box lost"),
-                pb::EventKind::BoxFound => self.found.reached("box found"),
-                _ => {}
-            }
-        }
+        reached(events, &mut self.found);
         changes
     }
 
@@ -93,7 +82,7 @@ impl Checks<'_> {
                 }
             }
         }
-        // No change is lost: a plan has what the plan before it had, but for the rate that was changed.
+        // A plan differs from the one before it by one rate: no change is lost.
         let plans = all.iter().filter_map(|(n, it)| Some((*n, rates(it.plan.as_deref()?))));
         let plans: Vec<_> = plans.collect();
         for pair in plans.windows(2) {
@@ -106,15 +95,7 @@ impl Checks<'_> {
     }
 
     fn refused(&mut self, answer: &Answer, asked: &Asked, status: &Status) {
-        self.found.reached(match status.message() {
-            it if it.contains("was expected") => "stale",
-            it if it.contains("withdrawn") => "withdrawn",
-            it if it.contains("another request") => "key used again",
-            _ if status.code() == Code::OutOfRange => "cannot wait",
-            it if it.contains("does not fit") || it.contains("refused") => "refused",
-            _ if status.code() == Code::Unavailable => "no answer",
-            _ => "another refusal",
-        });
+        self.found.reached(why(status));
         let Asked { rate, forward, .. } = asked;
         let same = self.end.answers.iter().filter(|it| it.request == answer.request);
         let has = rates(&self.end.current.plan)[usize::from(!forward)] == Some(*rate);
@@ -123,7 +104,7 @@ impl Checks<'_> {
         });
     }
 
-    /// An answer says what is executed.
+    /// What an answer says is executed.
     fn made(&mut self, answer: &Answer, asked: &Asked, made: &Made, told: &[u64]) {
         let Asked { rate, expected, forward, .. } = asked;
         let (generation, at_ns) = (made.applied.generation, answer.at_ns);
@@ -148,21 +129,5 @@ impl Checks<'_> {
         self.found.fault(plan[usize::from(!forward)] == Some(*rate), || {
             format!("{rate} was made, and its plan has {plan:?}")
         });
-    }
-
-    /// A request with a key is made once.
-    fn keys(&mut self) {
-        let mut keyed: BTreeMap<(&str, &str), BTreeSet<u64>> = BTreeMap::new();
-        for Answer { request, made, .. } in &self.end.answers {
-            let Some(Ok(all)) = made else { continue };
-            let key = (&*request.key, &*request.fingerprint);
-            if !request.key.is_empty() {
-                keyed.entry(key).or_default().extend(all.iter().map(|it| it.applied.generation));
-            }
-        }
-        for (key, generations) in keyed {
-            self.found
-                .fault(generations.len() == 1, || format!("{key:?} was made as {generations:?}"));
-        }
     }
 }

@@ -8,87 +8,46 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::network::Way;
 use fake::{FakeDataplane, declared_switch};
 use group::clock::GroupClock;
 use group::connect::Dial;
 use group::file::{Address, GroupFile};
 use group::group::Group;
 use hyper_util::rt::TokioIo;
-use owner::{Changes, Entry, Link, Next, Scenarios, Terms};
+use owner::{Changes, Link, Scenarios, Terms};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_client::DataplaneClient;
 use proto::dataplane::v1::step::What;
 use proto::linkemu::v1 as pb;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
-use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Status;
-use tonic::transport::{Endpoint, Server, Uri};
+use tonic::transport::{Endpoint, Uri};
 
-use crate::links::{Answer, Asked, PROFILE, key_name, rate, request, told};
-use crate::script::{BOXES, Change, Expects, Op, Script, Timed};
+use crate::node::{Node, REFUSED_BPS};
+use crate::requests::{
+    Answer, Asked, PROFILE, events, key_name, rate, rates, request, scenario, told, trace,
+};
+use crate::script::{BOXES, Change, Op, Script, Timed};
 use crate::{Report, in_virtual_time};
 
 /// All requests are answered within that time.
 const QUIET: Duration = Duration::from_secs(60);
 /// Boxes are back and have the plan of the group within that time.
 const RETURN: Duration = Duration::from_secs(8);
-/// A rate that boxes refuse: it is below the least one.
-const REFUSED_BPS: u64 = 1;
-
-/// A box and the way to it.
-#[derive(Clone)]
-struct Node {
-    fake: FakeDataplane,
-    way: Way,
-    serving: Arc<Mutex<Option<AbortHandle>>>,
-}
-
-impl Node {
-    fn new(place: u32, skew_ns: i64, seed: u64) -> Self {
-        let fake = FakeDataplane::default();
-        {
-            let mut state = fake.state();
-            state.skew_ns = skew_ns;
-            state.instance = 100 + u64::from(place);
-            state.room = Some(pb::Room { clients: 16, workers: 2, ..Default::default() });
-            let boxes =
-                vec![dp::SwitchBox { wan_port: 10 + 2 * place, client_port: 11 + 2 * place }];
-            let sharing = u32::try_from(BOXES).unwrap_or(u32::MAX);
-            let switch = declared_switch("http://127.0.0.1:9559");
-            state.switch = Some(dp::Switch { boxes, sharing, ..switch });
-        }
-        let way = Way::new(seed.wrapping_add(u64::from(place)));
-        Self { fake, way, serving: Arc::default() }
-    }
-
-    /// Starts its dataplane.
-    fn start(&self) {
-        let connections = UnboundedReceiverStream::new(self.way.listen());
-        let service = self.fake.service();
-        let serving = tokio::spawn(async move {
-            let _ = Server::builder().add_service(service).serve_with_incoming(connections).await;
-        });
-        *self.serving() = Some(serving.abort_handle());
-    }
-
-    fn serving(&self) -> MutexGuard<'_, Option<AbortHandle>> {
-        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends its dataplane; the next one has no plan.
-    fn crash(&self) {
-        self.way.cut(true);
-        if let Some(serving) = self.serving().take() {
-            serving.abort();
-        }
-        let mut state = self.fake.state();
-        state.instance += 100;
-        (state.generation, state.plan, state.lossy) = (0, None, false);
-    }
+/// A box of the group.
+fn node(place: u32, skew_ns: i64, seed: u64) -> Node {
+    let node = Node::new(100 + u64::from(place), seed.wrapping_add(u64::from(place)));
+    let mut state = node.fake.state();
+    state.skew_ns = skew_ns;
+    state.room = Some(pb::Room { clients: 16, workers: 2, ..Default::default() });
+    let boxes = vec![dp::SwitchBox { wan_port: 10 + 2 * place, client_port: 11 + 2 * place }];
+    let sharing = u32::try_from(BOXES).unwrap_or(u32::MAX);
+    let switch = declared_switch("http://127.0.0.1:9559");
+    state.switch = Some(dp::Switch { boxes, sharing, ..switch });
+    drop(state);
+    node
 }
 
 #[derive(Clone)]
@@ -113,17 +72,7 @@ struct End {
 /// Runs a script, and checks what must hold.
 pub(crate) fn run(script: &Script) -> Report {
     let end = in_virtual_time(history(script));
-    let mut trace = String::new();
-    for Answer { made, .. } in &end.answers {
-        trace += &match made {
-            None => "left\n".to_owned(),
-            Some(Ok(made)) => {
-                let applied = made.iter().map(|it| (it.applied.generation, it.repeated));
-                format!("{:?}\n", applied.collect::<Vec<_>>())
-            }
-            Some(Err(status)) => format!("{}\n", status.message()),
-        };
-    }
+    let mut trace = trace(&end.answers);
     trace += &format!("{:?}\n", end.boxes.iter().map(|it| it.0).collect::<Vec<_>>());
     check::check(&end).report(trace)
 }
@@ -133,7 +82,7 @@ async fn history(script: &Script) -> End {
     let boxes: Vec<_> = (0..BOXES)
         .map(|place| {
             let skew_ns = random.random_range(-1_000_000_000..1_000_000_000);
-            Node::new(u32::try_from(place).unwrap_or(0), skew_ns, script.seed * BOXES as u64)
+            node(u32::try_from(place).unwrap_or(0), skew_ns, script.seed * BOXES as u64)
         })
         .collect();
     boxes.iter().for_each(Node::start);
@@ -168,38 +117,30 @@ async fn history(script: &Script) -> End {
     let _ = group.apply(first, Terms::default()).await;
     let scenarios = Scenarios::new(group.clone());
     let bed = Bed { group, scenarios, boxes, record: Arc::default() };
-    let mut tasks = JoinSet::new();
-    for op in script.ops.clone() {
-        let bed = bed.clone();
-        tasks.spawn(async move {
-            sleep(Duration::from_millis(op.at_ms)).await;
-            bed.make(op).await;
-        });
-    }
-    let _ = timeout(QUIET, async { while tasks.join_next().await.is_some() {} }).await;
+    let player = bed.clone();
+    let make = move |op| {
+        let bed = player.clone();
+        async move { bed.make(op).await }
+    };
+    script.play(QUIET, make).await;
     bed.boxes.iter().for_each(|it| it.way.calm());
     sleep(RETURN).await;
     // One that was paused.
     let _ = bed.scenarios.stop("the end".to_owned(), false).await;
     sleep(RETURN).await;
-    let mut events = Vec::new();
-    let journal = bed.group.history().journal();
-    while let Next::Entry(_, Entry { event, .. }) = journal.next(events.len() as u64) {
-        events.push(event);
-    }
     let plans = bed.group.history().plans_now();
     let pending = plans.as_ref().map_or(usize::MAX, |it| it.schedule.len());
     drop(plans);
     let boxes = bed.boxes.iter().zip(bed.group.boxes());
     let boxes = boxes.map(|(it, listed)| {
         let plan = it.fake.state().plan.clone().unwrap_or_default();
-        (crate::links::rates(&plan), listed)
+        (rates(&plan), listed)
     });
     let end = End {
         boxes: boxes.collect(),
         current: bed.group.shown().unwrap_or_default(),
         pending,
-        events,
+        events: events(bed.group.history().journal()),
         scenario: bed.scenarios.status().state.unwrap_or_default(),
         answers: std::mem::take(&mut *bed.record()),
     };
@@ -216,11 +157,7 @@ impl Bed {
         match op {
             Op::Change { change, ahead_ms, key, leaves } => {
                 let Change { forward, refused, expects, link } = change;
-                let expected = match expects {
-                    Expects::Nothing => None,
-                    Expects::Seen => Some(self.group.current().await.applied.generation),
-                    Expects::Another => Some(1_000),
-                };
+                let expected = expects.generation(self.group.current()).await;
                 let rate = if refused && forward { REFUSED_BPS } else { told(number, 0) };
                 let now_ns = self.group.now_ns();
                 let at_ns = ahead_ms.map(|ms| now_ns.saturating_add_signed(ms * 1_000_000));
@@ -281,20 +218,13 @@ impl Bed {
         self.record()[place].made = Some(made.map(|made| vec![made]));
     }
 
-    async fn run(&self, number: u64, steps: u64, every_ms: u64, tolerate_changes: bool) {
+    async fn run(&self, number: u64, steps: u64, every_ms: u64, tolerate: bool) {
         let first = (0..steps).map(|index| {
             let change = rate(true, told(number, index as usize));
             let at_ns = index * every_ms * 1_000_000;
             dp::Step { index, at_ns, what: Some(What::Change(change)), ..Default::default() }
         });
-        let request = dp::RunScenarioRequest {
-            name: "it".to_owned(),
-            who: "ana".to_owned(),
-            first: first.collect(),
-            complete: true,
-            tolerate_changes,
-            ..Default::default()
-        };
+        let request = scenario(first.collect(), true, tolerate);
         let _ = self.scenarios.run(request, BTreeMap::new()).await;
     }
 }

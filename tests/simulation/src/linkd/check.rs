@@ -99,7 +99,7 @@ impl Checks<'_> {
         self.found.fault(expected.is_none(), || {
             format!("{rate} expected {expected:?} and is {generation}")
         });
-        // A dataplane that was started anew is restored to the last plan, and knows no names of requests.
+        // After a restart the dataplane has the last plan, and does not know earlier requests.
         let first = record.changes.iter().filter(|it| it.id == *id).map(|it| it.sent).min();
         let anew = record.dataplanes.iter().any(|at| *at >= first.unwrap_or_default());
         let times = self.times(change);

@@ -2,9 +2,9 @@
 //! linkd with a dataplane without packets: crashes of both, a disk that takes nothing, wall clocks that
 //! jump, and callers who compete for the lease.
 //!
-//! linkd serves its socket, and its state and audit log are files, as always. What a crash leaves of its
-//! tasks is cut off: each linkd has sockets and a directory of its own, and the next one begins with a
-//! copy of the directory.
+//! linkd serves its socket, and its state and audit log are files, as always. Tasks of a linkd that has
+//! crashed still run and have no effect: each linkd has its own sockets and directory, and the next one
+//! starts with a copy of the directory.
 
 mod check;
 
@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use fake::FakeDataplane;
 use hyper_util::rt::TokioIo;
 use linkd::{Clocks, Security, Server, Settings};
 use profile::Catalog;
@@ -26,14 +25,14 @@ use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
-use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
 
-use crate::links::{PROFILE, rates, told};
 use crate::network::Way;
+use crate::node::{Node, REFUSED_BPS};
+use crate::requests::{PROFILE, rates, told};
 use crate::script::{ACTORS, Op, Script, Timed};
 use crate::{Report, in_virtual_time};
 
@@ -41,9 +40,6 @@ use crate::{Report, in_virtual_time};
 const QUIET: Duration = Duration::from_secs(60);
 /// linkd and dataplane have found each other again within that time.
 const RETURN: Duration = Duration::from_secs(12);
-
-/// A rate that is refused: it is below the least one.
-const REFUSED_BPS: u64 = 1;
 
 thread_local! {
     /// The start of the history, and the wall clock less the one without jumps, in seconds.
@@ -142,10 +138,7 @@ struct Bed(Arc<Shared>);
 
 struct Shared {
     directory: TempDir,
-    fake: FakeDataplane,
-    /// Where the dataplane listens, while it runs.
-    dataplane: Mutex<Option<AbortHandle>>,
-    way: Way,
+    dataplane: Node,
     linkd: Mutex<Running>,
     started: Mutex<u64>,
     record: Mutex<Record>,
@@ -163,15 +156,12 @@ pub(crate) fn run(script: &Script) -> Report {
 
 async fn history(script: &Script) -> End {
     let bed = Bed::new(script.seed).await;
-    let mut tasks = JoinSet::new();
-    for op in script.ops.clone() {
-        let bed = bed.clone();
-        tasks.spawn(async move {
-            sleep(Duration::from_millis(op.at_ms)).await;
-            bed.make(op).await;
-        });
-    }
-    let _ = timeout(QUIET, async { while tasks.join_next().await.is_some() {} }).await;
+    let player = bed.clone();
+    let make = move |op| {
+        let bed = player.clone();
+        async move { bed.make(op).await }
+    };
+    script.play(QUIET, make).await;
     sleep(RETURN).await;
     let channel = bed.linkd().channel.clone();
     let link = LinkemuClient::new(channel.clone()).get_link(pb::GetLinkRequest::default()).await;
@@ -182,7 +172,7 @@ async fn history(script: &Script) -> End {
     bed.crash();
     let audit = fs::read_to_string(directory.join("audit")).unwrap_or_default();
     let (has, applied) = {
-        let state = bed.0.fake.state();
+        let state = bed.0.dataplane.fake.state();
         let of = |plan: &proto::dataplane::v1::Plan| rates(plan);
         let has = state.plan.as_ref().map(of).unwrap_or_default();
         let applied = state.applies.iter().map(|it| of(&it.plan));
@@ -195,18 +185,14 @@ async fn history(script: &Script) -> End {
 impl Bed {
     async fn new(seed: u64) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let fake = FakeDataplane::default();
-        fake.state().instance = 100;
-        let way = Way::new(seed);
-        let dataplane = Mutex::new(Some(serve(&fake, &way)));
+        let dataplane = Node::new(100, seed);
+        dataplane.start();
         let first = directory.path().join("linkd-0");
         fs::create_dir(&first).expect("a directory");
-        let linkd = Mutex::new(start(first, &way).await);
+        let linkd = Mutex::new(start(first, &dataplane.way).await);
         let bed = Self(Arc::new(Shared {
             directory,
-            fake,
             dataplane,
-            way,
             linkd,
             started: Mutex::new(0),
             record: Mutex::default(),
@@ -240,7 +226,7 @@ impl Bed {
         all
     }
 
-    /// Ends linkd without warning. What its tasks still do reaches nobody.
+    /// Ends linkd without warning. Its tasks have no effect from now on.
     fn crash(&self) {
         let linkd = self.linkd();
         linkd.way.end();
@@ -258,7 +244,7 @@ impl Bed {
         let next = self.0.directory.path().join(format!("linkd-{number}"));
         copy(&before, &next).expect("a copy of the directory");
         self.record().linkds.push(elapsed());
-        let linkd = start(next, &self.0.way).await;
+        let linkd = start(next, &self.0.dataplane.way).await;
         *self.linkd() = linkd;
     }
 
@@ -305,26 +291,15 @@ impl Bed {
                 self.restart().await;
             }
             Op::CrashDataplane { ms } => {
-                if let Some(serving) = self.dataplane().take() {
-                    serving.abort();
-                }
-                self.0.way.cut(true);
-                {
-                    let mut state = self.0.fake.state();
-                    state.instance += 1;
-                    (state.generation, state.plan, state.lossy) = (0, None, false);
-                }
+                self.0.dataplane.crash();
                 sleep(Duration::from_millis(ms)).await;
                 self.record().dataplanes.push(elapsed());
-                let serving = serve(&self.0.fake, &self.0.way);
-                if let Some(before) = self.dataplane().replace(serving) {
-                    before.abort();
-                }
+                self.0.dataplane.start();
             }
             Op::Hesitate { ms } => {
-                self.0.fake.state().hesitation = Duration::from_millis(ms);
+                self.0.dataplane.fake.state().hesitation = Duration::from_millis(ms);
                 sleep(Duration::from_millis(ms)).await;
-                self.0.fake.state().hesitation = Duration::ZERO;
+                self.0.dataplane.fake.state().hesitation = Duration::ZERO;
             }
             Op::FillDisk { ms } => {
                 self.record().full = true;
@@ -341,10 +316,6 @@ impl Bed {
             }
             _ => {}
         }
-    }
-
-    fn dataplane(&self) -> MutexGuard<'_, Option<AbortHandle>> {
-        self.0.dataplane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self, sent: Duration, lease: Lease) {
@@ -407,17 +378,6 @@ impl Bed {
     }
 }
 
-/// Starts the dataplane.
-fn serve(fake: &FakeDataplane, way: &Way) -> AbortHandle {
-    let connections = UnboundedReceiverStream::new(way.listen());
-    let service = fake.service();
-    let serving = tokio::spawn(async move {
-        let server = tonic::transport::Server::builder().add_service(service);
-        let _ = server.serve_with_incoming(connections).await;
-    });
-    serving.abort_handle()
-}
-
 /// Starts linkd in a directory.
 async fn start(directory: PathBuf, dataplane: &Way) -> Running {
     let at = |name: &str| directory.join(name);
@@ -426,10 +386,9 @@ async fn start(directory: PathBuf, dataplane: &Way) -> Running {
     let listener = UnixListener::bind(at("dataplane.sock")).expect("a socket");
     let through = way.clone();
     tokio::spawn(async move {
-        while let Ok((near, _)) = listener.accept().await {
-            // Nothing else is refused: linkd finds the connection closed.
-            let Ok(far) = through.connect() else { continue };
-            let (mut near, mut far) = (near, far);
+        while let Ok((mut near, _)) = listener.accept().await {
+            // linkd finds the connection closed.
+            let Ok(mut far) = through.connect() else { continue };
             tokio::spawn(async move {
                 let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
             });

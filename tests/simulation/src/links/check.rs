@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::linkemu::v1 as pb;
 
-use super::link::{Executed, rates};
-use super::{Answer, Asked, End, Record};
+use super::link::Executed;
+use super::{End, Record};
 use crate::Findings;
+use crate::requests::{Answer, Asked, check_keys, rates, reached, why};
 
 /// A rate of one pipe that a plan has and the plan before it had not.
 type Introduced = BTreeMap<u64, u64>;
@@ -18,7 +19,7 @@ pub(crate) fn check(record: &Record, ends: &[End]) -> Findings {
     for answer in &record.answers {
         checks.answer(answer, &introduced);
     }
-    checks.keys();
+    check_keys(&record.answers, &mut checks.found);
     for (link, introduced) in introduced.iter().enumerate() {
         checks.events(link, introduced);
         checks.scenario(link, introduced);
@@ -87,7 +88,7 @@ impl Checks<'_> {
         introduced
     }
 
-    /// An answer says what was executed.
+    /// What an answer says was executed, and nothing else.
     fn answer(&mut self, answer: &Answer, introduced: &[Introduced]) {
         let Answer { asked, at_ns, made, .. } = answer;
         let generations: Vec<_> =
@@ -102,14 +103,7 @@ impl Checks<'_> {
                 });
             }
             Some(Err(status)) => {
-                self.found.reached(match status.message() {
-                    it if it.contains("was expected") => "stale",
-                    it if it.contains("withdrawn") => "withdrawn",
-                    it if it.contains("another request") => "key used again",
-                    it if it.contains("does not fit") => "refused",
-                    it if it.contains("ahead") || it.contains("wait") => "cannot wait",
-                    _ => "another refusal",
-                });
+                self.found.reached(why(status));
                 // A repeated request may have been made before.
                 let new = self.answers_of(answer) == 1;
                 self.found.fault(!new || generations.iter().all(Option::is_none), || {
@@ -150,25 +144,6 @@ impl Checks<'_> {
         self.record.answers.iter().filter(same).count()
     }
 
-    /// A request with a key is made once.
-    fn keys(&mut self) {
-        let mut made: BTreeMap<(usize, &str, &str), BTreeSet<u64>> = BTreeMap::new();
-        for Answer { asked, request, made: answer, .. } in &self.record.answers {
-            let Some(Ok(all)) = answer else { continue };
-            for (asked, it) in asked.iter().zip(all) {
-                let key = (asked.link, &*request.key, &*request.fingerprint);
-                if !request.key.is_empty() {
-                    made.entry(key).or_default().insert(it.applied.generation);
-                }
-            }
-        }
-        for (key, generations) in made {
-            self.found.fault(generations.len() == 1, || {
-                format!("{key:?} was made as generations {generations:?}")
-            });
-        }
-    }
-
     /// Each change that no scenario of the link made is an event, in the order of generations.
     fn events(&mut self, link: usize, introduced: &Introduced) {
         let own: BTreeSet<_> = {
@@ -192,10 +167,6 @@ impl Checks<'_> {
     /// Each step is made once, in order, and told.
     fn scenario(&mut self, link: usize, introduced: &Introduced) {
         let End { events, scenario, .. } = &self.ends[link];
-        let steps: Vec<_> = events
-            .iter()
-            .filter_map(|it| it.scenario_step.as_ref().map(|step| (it, step)))
-            .collect();
         let mut next: BTreeMap<u64, u64> = BTreeMap::new();
         let mut told = BTreeSet::new();
         let mut run = 0;
@@ -205,31 +176,31 @@ impl Checks<'_> {
             }
             let Some(step) = &event.scenario_step else { continue };
             let index = next.entry(run).or_default();
-            self.found.faults.extend((step.index != *index).then(|| {
+            self.found.fault(step.index == *index, || {
                 format!("link {link}: step {} of run {run} is told, {index} comes next", step.index)
-            }));
+            });
             *index += 1;
             let asked = self.record.runs.iter().find(|it| (it.link, it.run) == (link, run));
             let rate = asked.and_then(|it| it.rates.get(step.index as usize));
             let made = rate.and_then(|rate| introduced.get(rate));
             told.extend(rate.copied());
             let holds = made.copied() == event.generation;
-            self.found.faults.extend((!holds).then(|| {
+            self.found.fault(holds, || {
                 format!(
                     "link {link}: step {} of run {run} is told as generation {:?} and is {made:?}",
                     step.index, event.generation
                 )
-            }));
+            });
         }
         for run in self.record.runs.iter().filter(|it| it.link == link) {
             let untold = |rate: &&u64| introduced.contains_key(rate) && !told.contains(*rate);
             let untold: Vec<_> = run.rates.iter().filter(untold).collect();
-            self.found.faults.extend((!untold.is_empty()).then(|| {
+            self.found.fault(untold.is_empty(), || {
                 format!(
                     "link {link}: steps {untold:?} of run {} were executed and not told",
                     run.run
                 )
-            }));
+            });
         }
         let done = next.get(&scenario.run).copied().unwrap_or(0);
         self.found.fault(scenario.run == 0 || scenario.steps_done == done, || {
@@ -239,17 +210,6 @@ impl Checks<'_> {
             )
         });
         self.found.fault(!scenario.runs(), || format!("link {link}: the scenario did not end"));
-        if !steps.is_empty() {
-            self.found.reached("steps");
-        }
-        for event in events {
-            match event.kind() {
-                pb::EventKind::ScenarioFinished => self.found.reached("scenario finished"),
-                pb::EventKind::ScenarioStopped => self.found.reached("scenario stopped"),
-                pb::EventKind::ScenarioPaused => self.found.reached("scenario paused"),
-                pb::EventKind::ScenarioResumed => self.found.reached("scenario resumed"),
-                _ => {}
-            }
-        }
+        reached(events, &mut self.found);
     }
 }

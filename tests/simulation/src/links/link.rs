@@ -14,6 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::Status;
 
+use crate::requests::rates;
+
 /// A change that was committed with less time left may be late.
 const LEAD_NS: u64 = 2_000_000;
 
@@ -121,16 +123,6 @@ impl SimLink {
             sleep(time).await;
         }
     }
-}
-
-/// The rates of a plan, forward and return.
-pub(crate) fn rates(plan: &dp::Plan) -> [Option<u64>; 2] {
-    let profile = plan.profile.as_ref();
-    let pipes = [
-        profile.and_then(|it| it.forward_pipe.as_ref()),
-        profile.and_then(|it| it.return_pipe.as_ref()),
-    ];
-    pipes.map(|pipe| pipe.and_then(|it| it.rate_bps))
 }
 
 fn brief(random: &mut ChaCha8Rng) -> Duration {

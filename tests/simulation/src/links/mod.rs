@@ -5,48 +5,25 @@ mod check;
 mod link;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use owner::{Changes, Entry, Link, LinkChange, Made, Next, Request, Scenarios, Terms};
+use owner::{Changes, Link, LinkChange, Request, Scenarios, Terms};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::step::What;
 use proto::linkemu::v1 as pb;
 use tokio::time::{sleep, timeout};
-use tonic::Status;
 
-use crate::script::{Change, Expects, LINKS, Op, Script, Timed};
+use crate::requests::{
+    Answer, Asked, PROFILE, events, key_name, rate, request, scenario, told, trace,
+};
+use crate::script::{Change, LINKS, Op, Script, Timed};
 use crate::{Report, in_virtual_time};
 use check::check;
-pub(crate) use link::rates;
 use link::{Clock, Executed, REFUSED_BPS, SimLink};
 
 /// Steps, stalls and waits for uploads are over then.
 const QUIET: Duration = Duration::from_secs(120);
-
-/// The first profile of all links.
-pub(crate) static PROFILE: LazyLock<Option<pb::Profile>> =
-    LazyLock::new(|| profile::Catalog::built_in().get("geo-600").map(|it| it.as_proto().clone()));
-
-/// A change of one link as it was asked for.
-#[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    pub link: usize,
-    pub forward: bool,
-    /// The rate that tells it from all others.
-    pub rate: u64,
-    pub expected: Option<u64>,
-}
-
-/// A request, and its answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    pub asked: Vec<Asked>,
-    pub at_ns: Option<u64>,
-    pub request: Request,
-    /// None: the caller has gone.
-    pub made: Option<Result<Vec<Made>, Status>>,
-}
 
 /// A run of a scenario as it was asked for.
 #[derive(Clone, Debug)]
@@ -87,17 +64,7 @@ struct Bed {
 /// Runs a script, and checks what must hold.
 pub(crate) fn run(script: &Script) -> Report {
     let (record, ends) = in_virtual_time(history(script));
-    let mut trace = String::new();
-    for Answer { made, .. } in &record.answers {
-        trace += &match made {
-            None => "left\n".to_owned(),
-            Some(Ok(made)) => {
-                let applied = made.iter().map(|it| (it.applied.generation, it.repeated));
-                format!("{:?}\n", applied.collect::<Vec<_>>())
-            }
-            Some(Err(status)) => format!("{}\n", status.message()),
-        };
-    }
+    let mut trace = trace(&record.answers);
     for end in &ends {
         let all = end.executed.iter().flatten().map(|it| (it.generation, it.at_ns));
         trace += &format!("{:?}\n", all.collect::<Vec<_>>());
@@ -117,15 +84,12 @@ async fn history(script: &Script) -> (Record, Vec<End>) {
         .collect();
     let scenarios = links.iter().map(|link| Scenarios::new(link.clone())).collect();
     let bed = Bed { clock, links, scenarios, record: Arc::default() };
-    let mut tasks = tokio::task::JoinSet::new();
-    for op in script.ops.clone() {
-        let bed = bed.clone();
-        tasks.spawn(async move {
-            sleep(Duration::from_millis(op.at_ms)).await;
-            bed.make(op).await;
-        });
-    }
-    let _ = timeout(QUIET, async { while tasks.join_next().await.is_some() {} }).await;
+    let player = bed.clone();
+    let make = move |op| {
+        let bed = player.clone();
+        async move { bed.make(op).await }
+    };
+    script.play(QUIET, make).await;
     sleep(QUIET).await;
     for scenario in &bed.scenarios {
         // One that was paused.
@@ -134,37 +98,17 @@ async fn history(script: &Script) -> (Record, Vec<End>) {
     sleep(QUIET).await;
     let mut ends = Vec::with_capacity(LINKS);
     for (link, scenario) in bed.links.iter().zip(&bed.scenarios) {
-        let mut events = Vec::new();
-        while let Next::Entry(_, Entry { event, .. }) =
-            link.history().journal().next(events.len() as u64)
-        {
-            events.push(event);
-        }
         let plans = link.history().plans_now();
         ends.push(End {
             executed: link.executed(),
             pending: plans.as_ref().map_or(usize::MAX, |it| it.schedule.len()),
             current: plans.map(|it| it.current.clone()).unwrap_or_default(),
-            events,
+            events: events(link.history().journal()),
             scenario: scenario.status().state.unwrap_or_default(),
         });
     }
     let record = std::mem::take(&mut *bed.record());
     (record, ends)
-}
-
-/// A change of a rate of one pipe.
-pub(crate) fn rate(forward: bool, bps: u64) -> dp::Change {
-    let direction = if forward { pb::Direction::Forward } else { pb::Direction::Return };
-    let pipe = pb::Pipe { rate_bps: Some(bps), ..Default::default() };
-    let mask = prost_types::FieldMask { paths: vec!["rate_bps".into()] };
-    let part = dp::Part { direction: direction.into(), pipe: Some(pipe), mask: Some(mask) };
-    dp::Change { parts: vec![part], ..Default::default() }
-}
-
-/// The rate of the `part`th change of a request.
-pub(crate) fn told(number: u64, part: usize) -> u64 {
-    1_000_000 + number * 1_000 + part as u64
 }
 
 impl Bed {
@@ -174,11 +118,7 @@ impl Bed {
 
     async fn asked(&self, number: u64, part: usize, change: Change) -> Asked {
         let Change { link, forward, refused, expects } = change;
-        let expected = match expects {
-            Expects::Nothing => None,
-            Expects::Seen => Some(self.links[link].current().await.applied.generation),
-            Expects::Another => Some(1_000),
-        };
+        let expected = expects.generation(self.links[link].current()).await;
         let rate = if refused && forward { REFUSED_BPS } else { told(number, part) };
         Asked { link, forward, rate, expected }
     }
@@ -274,7 +214,7 @@ impl Bed {
         link: usize,
         (steps, every_ms): (u64, u64),
         others: Vec<usize>,
-        (tolerate_changes, complete): (bool, bool),
+        (tolerate, complete): (bool, bool),
     ) {
         let rates: Vec<_> = (0..steps as usize).map(|step| told(number, step)).collect();
         let others: Vec<_> = others.into_iter().map(|it| (it, told(number, 900 + it))).collect();
@@ -284,14 +224,7 @@ impl Bed {
             let links = if index + 1 == steps { &others[..] } else { &[] };
             step(index, index * every_ms * 1_000_000, *bps, &self.links, links)
         });
-        let request = dp::RunScenarioRequest {
-            name: "it".to_owned(),
-            who: "ana".to_owned(),
-            first: first.collect(),
-            complete,
-            tolerate_changes,
-            ..Default::default()
-        };
+        let request = scenario(first.collect(), complete, tolerate);
         let named = others.iter().map(|(it, _)| {
             let link = &self.links[*it];
             (link.name().to_owned(), link.clone())
@@ -332,14 +265,6 @@ impl Bed {
             }
         }
     }
-}
-
-pub(crate) fn key_name(key: u8) -> String {
-    format!("k{key}")
-}
-
-pub(crate) fn request(number: u64, key: Option<u8>) -> Request {
-    Request { key: key.map(key_name).unwrap_or_default(), fingerprint: number.to_string() }
 }
 
 fn step(index: u64, at_ns: u64, bps: u64, links: &[SimLink], others: &[(usize, u64)]) -> dp::Step {
