@@ -2,7 +2,7 @@
 //! A capture: copies of the frames of some clients as they arrive, as they leave, and where
 //! something happens to them in between.
 //!
-//! Each captured frame has a number, which is its tag in the core (docs/adr/0026), so that
+//! Each captured frame has a number, which is its tag in the core (docs/adr/0049), so that
 //! copies from two points are known to be of one frame. A number is of 64 bits and its tag of
 //! 32: fewer than 2³² frames are held, so that one follows from the other.
 //!

@@ -8,7 +8,7 @@
 //! two states, as Gilbert's and Elliott's models of a channel, in time.
 //!
 //! The quiet span before an outage is drawn as ever and is then consumed: at the pace of
-//! the clock in the clear, and `factor` times as fast in a fade (docs/adr/0009). Paces are
+//! the clock in the clear, and `factor` times as fast in a fade (docs/adr/0004). Paces are
 //! multiples of 2⁻³² and the rest is counted in 2⁻³² ns, so that nothing is lost at
 //! the regime's boundaries.
 //!

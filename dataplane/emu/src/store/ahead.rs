@@ -8,7 +8,7 @@
 //!                    beam              shaper
 //! ```
 //!
-//! A record that is dropped at this cursor keeps its place, as in docs/adr/0015. The record at
+//! A record that is dropped at this cursor keeps its place, as in docs/adr/0003. The record at
 //! the middle is never such a record.
 
 use super::{Cursor, Fifo, LENGTH, LOST, Place, Store, after};
