@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What it costs to pass a frame on to the worker that has its client (docs/adr/0014).
+//! What it costs to pass a frame on to the worker that has its client (docs/adr/0065).
 //!
 //! All frames are of one client, which is the other worker's. The receiver places each frame and
 //! hands it over; the owner takes it, looks no further, and frees its buffer. Two measurements, each
