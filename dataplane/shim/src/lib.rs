@@ -21,7 +21,7 @@
 //! | 28 | 32 | planned: ticks from arrival to when it is due, modulo 2³² | | written |
 //!
 //! A client's number names its worker and its index there ([`Numbers`]), if that is below the box's
-//! share of [`Tick::numbers`]. It is believed only in the epoch of the current plan (docs/adr/0031): a frame with
+//! share of [`Tick::numbers`]. It is believed only in the epoch of the current plan (docs/adr/0029): a frame with
 //! any other number is classified as if it had none. So a wrong number has no effect.
 
 use emu::classify::{ETHERNET, payload};

@@ -144,7 +144,7 @@ pub struct SwitchTls {
 }
 
 /// Without `stages`. The others are opt-in: the switch draws their random numbers, so that the same
-/// seed does not give the same fates (docs/adr/0051).
+/// seed does not give the same fates (docs/adr/0033).
 const DEFAULT_STAGES: [Stage; 1] = [Stage::Classification];
 
 #[derive(Debug, Error)]
