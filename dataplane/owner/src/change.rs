@@ -182,3 +182,6 @@ impl Patch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
