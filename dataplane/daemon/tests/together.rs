@@ -10,7 +10,6 @@ use proto::dataplane::v1::dataplane_server::Dataplane as _;
 use proto::linkemu::v1 as model;
 
 use crate::apply::{block_on, change, dataplane, plan};
-use crate::scenario::until;
 
 type LinkChange = owner::LinkChange<Dataplane>;
 
@@ -148,116 +147,29 @@ fn link_named_twice_none_at_all_and_removed_link_are_refused() {
     });
 }
 
-/// A step of `main` that changes other links, given by name, too.
-fn step(index: u64, at_ns: u64, links: &[(&str, &str)]) -> pb::Step {
-    let link = |(name, profile): &(&str, &str)| pb::StepLink {
-        link: (*name).into(),
-        change: Some(change(profile)),
-    };
-    let what = Some(pb::step::What::Change(change("lte")));
-    pb::Step { index, at_ns, what, links: links.iter().map(link).collect(), ..Default::default() }
-}
-
-async fn run(links: &Links, steps: Vec<pb::Step>) -> Result<(), tonic::Status> {
-    let request = pb::RunScenarioRequest {
-        links: vec!["a".into(), "b".into()],
-        ..crate::scenario::request(steps)
-    };
-    let main = links.main();
-    let named = links.for_scenario(&main.link, &request.links).await?;
-    main.scenarios.run(request, named).await.map(drop)
-}
-
 #[test]
-fn step_of_scenario_changes_all_its_links_at_one_instant() {
+fn link_that_a_scenario_changes_is_in_use() {
     with_links(|links| async move {
-        let first = step(0, 0, &[("a", "geo-600"), ("b", "transparent")]);
-        // The steps behind it do not overtake it.
-        let rest = [step(1, 10_000_000, &[]), step(2, 20_000_000, &[("a", "lte")])];
-        run(&links, [vec![first], rest.to_vec()].concat()).await.unwrap();
         let main = links.main();
-        let state = until(&main.scenarios, |_| false).await;
-        assert_eq!((state.phase(), state.steps_done), (model::ScenarioPhase::Finished, 3));
-        let [a, b] = ["a", "b"].map(|name| links.get(name).unwrap().link);
-        let at = |link: &Dataplane| -> Vec<(u64, u64)> {
-            let events = crate::scenario::events(link).into_iter();
-            let made = events.filter_map(|event| Some((event.generation?, event.time_ns?)));
-            made.collect()
+        for (name, why) in [("c", "no link `c`"), ("main", "own link")] {
+            let refused = links.for_scenario(&main.link, &[name.to_owned()]).await.map(drop);
+            let refused = refused.unwrap_err();
+            assert!(refused.message().contains(why), "{refused:?}");
+        }
+        let step = pb::Step {
+            at_ns: 3_600_000_000_000,
+            what: Some(pb::step::What::Change(change("lte"))),
+            links: vec![pb::StepLink { link: "b".into(), change: Some(change("lte")) }],
+            ..Default::default()
         };
-        let (own, a_at, b_at) = (at(&main.link), at(&a), at(&b));
-        assert_eq!((own.len(), a_at.len(), b_at.len()), (3, 2, 1));
-        assert_eq!((own[0].1, own[0].1, own[2].1), (a_at[0].1, b_at[0].1, a_at[1].1));
-        assert_eq!(state_of(&a).await, (2, plan("lte").profile));
-        assert_eq!(state_of(&b).await, (1, plan("transparent").profile));
-    });
-}
-
-async fn state_of(link: &Dataplane) -> (u64, Option<model::Profile>) {
-    let (generation, _, plan) = state(link).await;
-    (generation, plan.profile)
-}
-
-#[test]
-fn change_of_named_link_by_another_caller_stops_scenario_and_nothing_is_half_done() {
-    with_links(|links| async move {
-        let both = |n, at_ns| step(n, at_ns, &[("a", "geo-600"), ("b", "transparent")]);
-        run(&links, vec![both(0, 0), both(1, 3_600_000_000_000)]).await.unwrap();
-        let main = links.main();
-        until(&main.scenarios, |state| state.steps_done == 1).await;
-        // It is in use: no other scenario may change it, and it cannot be removed.
+        let named = links.for_scenario(&main.link, &["b".to_owned()]).await.unwrap();
+        main.scenarios.run(crate::scenario::request(vec![step]), named).await.unwrap();
+        // No other scenario may change it, and it cannot be removed.
+        let why = "runs on `main` changes `b`";
         let refused = links.remove("b").await.unwrap_err();
-        assert!(refused.to_string().contains("runs on `main` changes `b`"), "{refused}");
+        assert!(refused.to_string().contains(why), "{refused}");
         let b = links.get("b").unwrap();
         let refused = links.for_scenario(&b.link, &[]).await.map(drop).unwrap_err();
-        assert!(refused.message().contains("runs on `main` changes `b`"), "{refused:?}");
-        b.link.apply(change("transparent"), Terms::default()).await.unwrap();
-        let state = until(&main.scenarios, |_| false).await;
-        assert_eq!(state.phase(), model::ScenarioPhase::Stopped);
-        let why = "link `b`: generation 1 was expected and 2 is current: somebody else changed it";
-        assert!(state.message.contains(why), "{}", state.message);
-        let a = links.get("a").unwrap().link;
-        assert_eq!(state_of(&a).await, (1, plan("geo-600").profile));
-    });
-}
-
-#[test]
-fn refused_link_of_a_step_stops_scenario_before_any_link_changes() {
-    with_links(|links| async move {
-        let mut bad = step(0, 0, &[("a", "geo-600"), ("b", "transparent")]);
-        bad.links[1].change =
-            Some(pb::Change { parts: vec![pb::Part::default()], ..change("lte") });
-        run(&links, vec![bad]).await.unwrap();
-        let main = links.main();
-        let state = until(&main.scenarios, |_| false).await;
-        assert_eq!(state.phase(), model::ScenarioPhase::Stopped);
-        assert!(state.message.contains("step 0 is refused: link `b`: "), "{}", state.message);
-        for name in ["main", "a", "b"] {
-            let link = links.get(name).unwrap().link;
-            assert_eq!(link.plan().await.unwrap().applied.generation, 0, "{name}");
-        }
-        // A link that was not named at the start, and one that does not exist.
-        let refused = run(&links, vec![step(0, 0, &[("c", "lte")])]).await.unwrap_err();
-        assert!(refused.message().contains("link `c` was not named"), "{refused:?}");
-        let names = ["c".to_owned()];
-        let refused = links.for_scenario(&main.link, &names).await.map(drop).unwrap_err();
-        assert_eq!(refused.code(), tonic::Code::NotFound);
-        let names = ["main".to_owned()];
-        let refused = links.for_scenario(&main.link, &names).await.map(drop).unwrap_err();
-        assert!(refused.message().contains("own link"), "{refused:?}");
-    });
-}
-
-#[test]
-fn stop_with_restore_restores_all_links() {
-    with_links(|links| async move {
-        let a = links.get("a").unwrap().link;
-        a.apply(change("lte"), Terms::default()).await.unwrap();
-        let both = |n, at_ns| step(n, at_ns, &[("a", "geo-600"), ("b", "transparent")]);
-        run(&links, vec![both(0, 0), both(1, 3_600_000_000_000)]).await.unwrap();
-        let main = links.main();
-        until(&main.scenarios, |state| state.steps_done == 1).await;
-        main.scenarios.stop("enough".into(), true).await.unwrap();
-        assert_eq!(state_of(&a).await, (3, plan("lte").profile));
-        assert_eq!(state_of(&main.link).await, (2, plan("transparent").profile));
+        assert!(refused.message().contains(why), "{refused:?}");
     });
 }

@@ -245,7 +245,7 @@ impl FakeDataplane {
 
     /// `dataplane.v1` of a dataplane that is started with this state.
     #[must_use]
-    pub fn service(&self) -> DataplaneServer<impl dp::dataplane_server::Dataplane> {
+    pub fn service(&self) -> DataplaneServer<impl dp::dataplane_server::Dataplane + use<>> {
         // After a start there is one link.
         let (named, links) = Default::default();
         {
