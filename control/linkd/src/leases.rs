@@ -362,6 +362,17 @@ mod tests {
         };
         checked(&named(TEXT_CHARS)).unwrap();
         assert!(checked(&named(TEXT_CHARS + 1)).unwrap_err().message().contains("holder"));
+        let good = || request(MINUTE);
+        for (wrong, field) in [
+            (pb::AcquireLeaseRequest { holder: String::new(), ..good() }, "holder"),
+            (pb::AcquireLeaseRequest { holder: "a\u{7}b".into(), ..good() }, "holder"),
+            (pb::AcquireLeaseRequest { purpose: "x".repeat(TEXT_CHARS + 1), ..good() }, "purpose"),
+            (pb::AcquireLeaseRequest { request_id: "x".repeat(201), ..good() }, "request_id"),
+        ] {
+            let status = checked(&wrong).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::InvalidArgument);
+            assert!(status.message().contains(field), "{}", status.message());
+        }
     }
 
     #[test]
@@ -399,6 +410,7 @@ mod tests {
     fn only_the_token_of_the_lease_changes_the_link() {
         let leases = held("secret", START.wall);
         leases.check(&caller(Some("secret"))).unwrap();
+        assert_eq!((&*leases.token(), &*Leases::default().token()), ("secret", ""));
         let without = leases.check(&caller(None)).unwrap_err();
         assert!(without.message().starts_with("the link is leased to"), "{}", without.message());
         assert!(without.message().contains("ci 7"), "{}", without.message());
@@ -407,6 +419,46 @@ mod tests {
         Leases::default().check(&caller(None)).unwrap();
         let late = Leases::default().check(&caller(Some("secret"))).unwrap_err();
         assert!(late.message().starts_with("your lease has ended: acquire another one"));
+    }
+
+    #[test]
+    fn change_of_several_links_needs_each_lease_and_no_other_token() {
+        let (one, two, none) = (held("one", START.wall), held("two", START.wall), Leases(None));
+        for (links, tokens, refusal) in [
+            (&[("a", &one), ("b", &two)][..], Some("one, two"), ""),
+            (&[("a", &one), ("b", &none)], Some("one"), ""),
+            (&[("a", &none)], None, ""),
+            (&[("a", &one), ("b", &two)], None, "link `a`: the link is leased to ci 7"),
+            (&[("a", &one), ("b", &two)], Some("one"), "link `b`: your lease has ended, and"),
+            (&[("a", &none)], Some("one"), "a lease of yours has ended, or is of a link"),
+        ] {
+            let checked = Leases::check_links(links, &caller(tokens));
+            match checked {
+                Ok(()) => assert_eq!(refusal, "", "{tokens:?}"),
+                Err(status) => {
+                    assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+                    let message = status.message();
+                    assert!(!refusal.is_empty() && message.starts_with(refusal), "{message}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn token_of_another_link_is_valid_among_them_and_takes_nothing_from_a_leased_one() {
+        let (one, two, none) = (held("one", START.wall), held("two", START.wall), Leases(None));
+        let among = |own: &Leases, token| {
+            own.check_among([&one, &two, &none].into_iter(), &caller(token)).is_ok()
+        };
+        assert!(among(&none, None) && among(&none, Some("two")) && among(&one, Some("one")));
+        assert!(!among(&none, Some("three")) && !among(&one, Some("two")) && !among(&one, None));
+        let taking = |token| one.check_taking(&caller(token), || "it takes packets".into());
+        taking(Some("one")).unwrap();
+        for token in [None, Some("two")] {
+            let status = taking(token).unwrap_err();
+            assert!(status.message().starts_with("it takes packets, and the link is leased to"));
+        }
+        none.check_taking(&caller(None), String::new).unwrap();
     }
 
     #[test]

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Client rules: part of the plan, changed apart from the profile.
 
-use crate::common::{Lab, rate};
+use crate::common::Lab;
 use proto::linkemu::v1 as pb;
-use proto::linkemu::v1::events_client::EventsClient;
-use proto::linkemu::v1::leases_client::LeasesClient;
-use proto::linkemu::v1::scenarios_client::ScenariosClient;
 use std::collections::BTreeMap;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -28,33 +25,6 @@ async fn set(lab: &mut Lab, clients: pb::Clients) -> Result<pb::ChangeResponse, 
 async fn get(lab: &mut Lab) -> (pb::Clients, u64) {
     let answer = lab.client.get_clients(pb::GetClientsRequest {}).await.unwrap().into_inner();
     (answer.clients.unwrap(), answer.applied.unwrap().generation)
-}
-
-#[tokio::test]
-async fn profile_and_clients_are_one_plan_and_each_change_keeps_the_other() {
-    let mut lab = Lab::new();
-    lab.set("viasat2").await.unwrap();
-    assert_eq!(get(&mut lab).await, (pb::Clients::default(), 1));
-    let change = set(&mut lab, two()).await.unwrap();
-    assert_eq!(change.applied.unwrap().generation, 2);
-    assert_eq!(change.profile.unwrap().name, "viasat2");
-    // The random processes continue.
-    assert!(!lab.fake.state().applies[1].restart);
-    assert_eq!(get(&mut lab).await, (two(), 2));
-    lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
-    lab.set("geo-600").await.unwrap();
-    assert_eq!(get(&mut lab).await, (two(), 4));
-    assert_eq!(lab.in_force().name, "geo-600");
-    set(&mut lab, pb::Clients::default()).await.unwrap();
-    assert_eq!(get(&mut lab).await, (pb::Clients::default(), 5));
-    let mut events = EventsClient::new(lab.linkd());
-    let request = pb::WatchEventsRequest { after: Some(0), once: true };
-    let mut events = events.watch_events(request).await.unwrap().into_inner();
-    let mut said = Vec::new();
-    while let Some(event) = events.message().await.unwrap() {
-        said.push(event.message);
-    }
-    assert!(said.contains(&"set clients: generation 2, seed 1".to_owned()), "{said:?}");
 }
 
 #[tokio::test]
@@ -87,84 +57,6 @@ async fn what_is_wrong_is_told_and_changes_nothing() {
     let refused = set(&mut lab, two()).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::FailedPrecondition, "needs one worker"));
     assert_eq!(get(&mut lab).await, (pb::Clients::default(), 1));
-}
-
-#[tokio::test]
-async fn a_request_that_is_sent_again_is_carried_out_once_and_a_lease_is_kept_to() {
-    let mut lab = Lab::new();
-    lab.set("viasat2").await.unwrap();
-    let request = pb::SetClientsRequest {
-        clients: Some(two()),
-        request_id: "job 7".into(),
-        ..Default::default()
-    };
-    let first = lab.client.set_clients(request.clone()).await.unwrap().into_inner();
-    let again = lab.client.set_clients(request).await.unwrap().into_inner();
-    assert!(again.repeated && !first.repeated);
-    assert_eq!((again.applied, lab.fake.state().generation), (first.applied, 2));
-    let lease = pb::AcquireLeaseRequest {
-        holder: "ci".into(),
-        ttl_ns: 60_000_000_000,
-        return_profile: "geo-600".into(),
-        ..Default::default()
-    };
-    let mut leases = LeasesClient::new(lab.linkd());
-    let token = leases.acquire_lease(lease).await.unwrap().into_inner().token;
-    let refused = set(&mut lab, pb::Clients::default()).await.unwrap_err();
-    assert!(refused.message().contains("leased to ci"), "{refused}");
-    // The link returns to its profile, with the current client rules.
-    leases.release_lease(pb::ReleaseLeaseRequest { token }).await.unwrap();
-    assert_eq!(lab.in_force().name, "geo-600");
-    assert_eq!(get(&mut lab).await, (two(), 3));
-}
-
-#[tokio::test]
-async fn a_dataplane_that_was_started_anew_gets_the_clients_back_also_from_another_linkd() {
-    let mut lab = Lab::new();
-    lab.set("viasat2").await.unwrap();
-    set(&mut lab, two()).await.unwrap();
-    lab.start_dataplane_anew(2);
-    lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
-    assert_eq!(get(&mut lab).await, (two(), 1));
-    set(&mut lab, pb::Clients { clients: two().clients, ..Default::default() }).await.unwrap();
-    // Time for the state to be written.
-    let stop = lab.stop.take().unwrap();
-    stop.send(()).unwrap();
-    lab.until("linkd has ended", |lab| lab.server.is_finished()).await;
-    lab.kill_linkd().await;
-    lab.start_dataplane_anew(3);
-    lab.start_linkd();
-    lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
-    let (clients, _) = get(&mut lab).await;
-    assert_eq!((clients.clients, clients.automatic), (two().clients, None));
-}
-
-#[tokio::test]
-async fn a_scenario_changes_the_link_and_not_the_clients() {
-    let mut lab = Lab::new();
-    lab.set("viasat2").await.unwrap();
-    set(&mut lab, two()).await.unwrap();
-    let toml = "name = \"s\"\n[[step]]\nprofile = \"geo-600\"\n[[step]]\nafter = \"50 ms\"\n\
-                both.rate = \"7 Mbit/s\"\n[[step]]\nafter = \"1 h\"\nboth.rate = \"8 Mbit/s\"\n";
-    let mut scenarios = ScenariosClient::new(lab.linkd());
-    let request = pb::RunScenarioRequest {
-        scenario: Some(pb::run_scenario_request::Scenario::Toml(toml.into())),
-        tolerate_changes: true,
-        ..Default::default()
-    };
-    scenarios.run_scenario(request).await.unwrap();
-    lab.until("its steps are made", |lab| lab.fake.state().generation == 4).await;
-    // Others may change the clients meanwhile, and that stays.
-    let newer = pb::Clients { clients: two().clients, ..Default::default() };
-    set(&mut lab, newer.clone()).await.unwrap();
-    let request = pb::StopScenarioRequest { restore: true };
-    scenarios.stop_scenario(request).await.unwrap();
-    lab.until("the link is back", |lab| lab.fake.state().generation == 6).await;
-    let applies = lab.fake.state().applies.clone();
-    for (apply, clients) in applies[2..].iter().zip([two(), two(), newer.clone(), newer]) {
-        assert_eq!(apply.plan.clients, Some(clients));
-    }
-    assert_eq!(lab.in_force().name, "viasat2");
 }
 
 #[tokio::test]

@@ -116,63 +116,6 @@ async fn profile_that_a_lease_returns_to_stays() {
 }
 
 #[tokio::test]
-async fn a_dead_jobs_lease_runs_out_and_the_link_returns() {
-    let mut lab = Lab::new();
-    lab.set("viasat2").await.unwrap();
-    let returning =
-        pb::AcquireLeaseRequest { return_profile: "transparent".into(), ..request("ci", 1) };
-    let mine = acquire(&lab, returning).await.unwrap();
-    lab.until("the link returns", |lab| lab.in_force().name == "transparent").await;
-    assert!(set(&mut lab, "viasat2", &mine.token).await.is_err());
-    acquire(&lab, request("the next", 1)).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_renewed_lease_runs_on() {
-    let lab = Lab::new();
-    let mine = acquire(&lab, request("ci", 600)).await.unwrap();
-    let mut last = mine.lease.unwrap().expires.unwrap();
-    for _ in 0..3 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let renew = pb::RenewLeaseRequest { token: mine.token.clone() };
-        let lease = leases(&lab).renew_lease(renew).await.unwrap().into_inner();
-        let expires = lease.expires.unwrap();
-        assert!((expires.seconds, expires.nanos) > (last.seconds, last.nanos));
-        let shown = leases(&lab).get_lease(pb::GetLeaseRequest {}).await.unwrap().into_inner();
-        assert_eq!(shown.expires, Some(expires));
-        last = expires;
-    }
-    let renew = pb::RenewLeaseRequest { token: "guessed".into() };
-    assert_eq!(leases(&lab).renew_lease(renew).await.unwrap_err().code(), Code::NotFound);
-}
-
-#[tokio::test]
-async fn an_admin_takes_it_and_the_link_stays() {
-    let mut lab = Lab::new();
-    let returning =
-        pb::AcquireLeaseRequest { return_profile: "transparent".into(), ..request("ci", 60) };
-    let first = acquire(&lab, returning).await.unwrap();
-    set(&mut lab, "viasat2", &first.token).await.unwrap();
-    let steal = pb::AcquireLeaseRequest { steal: true, ..request("root", 60) };
-    let second = acquire(&lab, steal).await.unwrap();
-    assert_eq!(lab.in_force().name, "viasat2");
-    assert!(set(&mut lab, "geo-600", &first.token).await.is_err());
-    set(&mut lab, "geo-600", &second.token).await.unwrap();
-}
-
-#[tokio::test]
-async fn an_acquisition_that_is_sent_again_gives_the_same_lease() {
-    let mut lab = Lab::new();
-    let named = pb::AcquireLeaseRequest { request_id: "job 7".into(), ..request("ci", 60) };
-    let first = acquire(&lab, named.clone()).await.unwrap();
-    assert_eq!(acquire(&lab, named.clone()).await.unwrap(), first);
-    // An answered lease is on the disk, even if linkd is killed right after.
-    lab.kill_linkd().await;
-    lab.start_linkd();
-    assert_eq!(acquire(&lab, named).await.unwrap(), first);
-}
-
-#[tokio::test]
 async fn a_lease_survives_linkd_and_keeps_its_end() {
     let mut lab = Lab::new();
     let mine = acquire(&lab, request("ci", 600)).await.unwrap();
@@ -183,61 +126,6 @@ async fn a_lease_survives_linkd_and_keeps_its_end() {
     set(&mut lab, "geo-600", &mine.token).await.unwrap();
     let shown = leases(&lab).get_lease(pb::GetLeaseRequest {}).await.unwrap().into_inner();
     assert_eq!(Some(shown), mine.lease);
-}
-
-#[tokio::test]
-async fn a_lease_of_a_killed_linkd_ends_in_its_time() {
-    let mut lab = Lab::new();
-    lab.set("viasat2").await.unwrap();
-    let returning =
-        pb::AcquireLeaseRequest { return_profile: "transparent".into(), ..request("ci", 1) };
-    acquire(&lab, returning).await.unwrap();
-    lab.kill_linkd().await;
-    lab.start_linkd();
-    lab.until("the link returns", |lab| lab.in_force().name == "transparent").await;
-    lab.set("geo-600").await.unwrap();
-}
-
-#[tokio::test]
-async fn a_lease_that_cannot_return_the_link_stays_until_it_can() {
-    let mut lab = Lab::new();
-    let returning =
-        pb::AcquireLeaseRequest { return_profile: "transparent".into(), ..request("ci", 60) };
-    let mine = acquire(&lab, returning).await.unwrap();
-    set(&mut lab, "viasat2", &mine.token).await.unwrap();
-    lab.running = None;
-    let release = pb::ReleaseLeaseRequest { token: mine.token.clone() };
-    let status = leases(&lab).release_lease(release.clone()).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable);
-    lab.running = Some(lab.fake.serve(&lab.dataplane()).unwrap());
-    let released = leases(&lab).release_lease(release).await.unwrap().into_inner();
-    assert_eq!(released.generation, Some(2));
-    assert_eq!(lab.in_force().name, "transparent");
-}
-
-#[tokio::test]
-async fn what_is_no_lease_is_refused_in_words() {
-    let lab = Lab::new();
-    let long = "x".repeat(201);
-    for (wrong, field) in [
-        (request("", 60), "holder"),
-        (request(&long, 60), "holder"),
-        (request("a\u{7}b", 60), "holder"),
-        (pb::AcquireLeaseRequest { purpose: long.clone(), ..request("a", 60) }, "purpose"),
-        (request("a", 0), "ttl_ns"),
-        (request("a", 90_000), "ttl_ns"),
-        (pb::AcquireLeaseRequest { request_id: long.clone(), ..request("a", 60) }, "request_id"),
-    ] {
-        let status = acquire(&lab, wrong).await.unwrap_err();
-        assert_eq!(status.code(), Code::InvalidArgument);
-        assert!(status.message().contains(field), "{}", status.message());
-    }
-    let nowhere = pb::AcquireLeaseRequest { return_profile: "nowhere".into(), ..request("a", 60) };
-    assert_eq!(acquire(&lab, nowhere).await.unwrap_err().code(), Code::NotFound);
-    assert_eq!(
-        leases(&lab).get_lease(pb::GetLeaseRequest {}).await.unwrap_err().code(),
-        Code::NotFound
-    );
 }
 
 #[tokio::test]
@@ -258,18 +146,4 @@ async fn watcher_sees_the_lease_come_change_and_go() {
     let release = pb::ReleaseLeaseRequest { token: mine.token };
     leases(&lab).release_lease(release).await.unwrap();
     assert_eq!(next(&mut states).await, None);
-}
-
-#[tokio::test]
-async fn released_lease_does_not_come_back_after_a_restart_on_a_full_disk() {
-    let mut lab = Lab::new();
-    let token = acquire(&lab, request("ci 7", 60)).await.unwrap().token;
-    // No state can be written any more.
-    let in_the_way = lab.directory.path().join("state/state.new");
-    std::fs::create_dir(&in_the_way).unwrap();
-    leases(&lab).release_lease(pb::ReleaseLeaseRequest { token }).await.unwrap();
-    lab.kill_linkd().await;
-    lab.start_linkd();
-    let status = leases(&lab).get_lease(pb::GetLeaseRequest {}).await.unwrap_err();
-    assert_eq!(status.code(), Code::NotFound);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Restarts of linkd and of the dataplane, and repeated requests.
 
-use crate::common::{Lab, rate};
+use crate::common::Lab;
 use profile::{Catalog, Profile};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
@@ -22,23 +22,6 @@ async fn kinds(lab: &Lab, until: pb::EventKind) -> Vec<pb::EventKind> {
         kinds.push(events.message().await.unwrap().unwrap().kind());
     }
     kinds
-}
-
-#[tokio::test]
-async fn a_dataplane_that_was_started_anew_gets_the_last_link_back() {
-    let mut lab = Lab::new();
-    lab.set("viasat2").await.unwrap();
-    lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
-    let link = lab.in_force();
-    lab.start_dataplane_anew(2);
-    lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
-    assert_eq!(lab.in_force(), link);
-    assert!(lab.fake.state().applies.last().unwrap().restart);
-    let kinds = kinds(&lab, pb::EventKind::LinkRestored).await;
-    assert!(kinds.contains(&pb::EventKind::DataplaneRestarted), "{kinds:?}");
-    // Once.
-    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
-    assert_eq!(lab.fake.state().generation, 1);
 }
 
 #[tokio::test]
@@ -64,26 +47,6 @@ async fn state_that_cannot_be_written_is_told_until_it_can() {
     kinds(&lab, pb::EventKind::StateSaved).await;
     assert!(!warned(&lab.set("viasat2").await.unwrap().remarks));
     leases.acquire_lease(lease).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_change_that_comes_before_it_is_back_changes_the_last_link() {
-    let mut lab = Lab::new();
-    lab.set("viasat2").await.unwrap();
-    lab.start_dataplane_anew(2);
-    // At once: linkd has not looked yet. The way to the one before may be taken once more before it
-    // is known to be closed.
-    let change = loop {
-        match lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await {
-            Ok(change) => break change,
-            Err(status) => {
-                assert!(status.message().contains("went away in mid-change"), "{status:?}")
-            }
-        }
-    };
-    assert_eq!(change.profile.unwrap().name, "viasat2*");
-    assert_eq!(lab.in_force().forward_pipe.unwrap().rate_bps, Some(7_000_000));
-    kinds(&lab, pb::EventKind::LinkRestored).await;
 }
 
 #[tokio::test]
@@ -131,44 +94,6 @@ async fn linkd_serves_before_it_has_read_its_stored_profiles() {
 }
 
 #[tokio::test]
-async fn it_comes_back_also_when_both_were_gone() {
-    let mut lab = Lab::new();
-    lab.set("geo-600").await.unwrap();
-    let link = lab.in_force();
-    let file = lab.directory.path().join("state/state");
-    lab.until("the state is written", |_| file.exists()).await;
-    lab.kill_linkd().await;
-    lab.start_dataplane_anew(2);
-    lab.start_linkd();
-    lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
-    assert_eq!(lab.in_force(), link);
-}
-
-#[tokio::test]
-async fn a_linkd_that_was_killed_changes_nothing_and_reads_the_truth() {
-    let mut lab = Lab::new();
-    lab.set("viasat2").await.unwrap();
-    lab.kill_linkd().await;
-    // Another caller made a change meanwhile.
-    let other = Catalog::built_in().get("geo-600").unwrap().as_proto().clone();
-    {
-        let mut state = lab.fake.state();
-        state.plan.as_mut().unwrap().profile = Some(other.clone());
-        state.generation += 1;
-    }
-    let applies = lab.fake.state().applies.len();
-    lab.start_linkd();
-    let link = lab.client.get_link(pb::GetLinkRequest {}).await.unwrap().into_inner();
-    assert_eq!((link.profile, link.applied.unwrap().generation), (Some(other.clone()), 2));
-    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
-    assert_eq!(lab.fake.state().applies.len(), applies);
-    // And brings that back.
-    lab.start_dataplane_anew(2);
-    lab.until("the link is back", |lab| lab.fake.state().generation == 1).await;
-    assert_eq!(lab.in_force(), other);
-}
-
-#[tokio::test]
 async fn a_link_that_cannot_be_restored_is_said_once_and_left() {
     let mut lab = Lab::new();
     lab.set("viasat2").await.unwrap();
@@ -197,23 +122,6 @@ async fn a_request_that_is_sent_again_is_carried_out_once() {
     assert!(status.message().contains("a name of its own"), "{}", status.message());
     let long = lab.client.set_profile(named(&"x".repeat(129))).await.unwrap_err();
     assert_eq!(long.code(), Code::InvalidArgument);
-}
-
-#[tokio::test]
-async fn so_it_is_by_a_linkd_that_was_killed_in_between() {
-    let mut lab = Lab::new();
-    let first = lab.client.set_profile(named("job 7")).await.unwrap().into_inner();
-    lab.kill_linkd().await;
-    lab.start_linkd();
-    let again = lab.client.set_profile(named("job 7")).await.unwrap().into_inner();
-    assert_eq!(again, pb::ChangeResponse { repeated: true, ..first.clone() });
-    lab.set("geo-600").await.unwrap();
-    lab.kill_linkd().await;
-    lab.start_linkd();
-    let again = lab.client.set_profile(named("job 7")).await.unwrap().into_inner();
-    // The dataplane still knows the answer, although another link is current.
-    assert_eq!(again, pb::ChangeResponse { repeated: true, ..first });
-    assert_eq!(lab.in_force().name, "geo-600");
 }
 
 #[tokio::test]

@@ -142,6 +142,18 @@ pub enum Op {
         actor: usize,
         ttl_ms: u64,
         steal: bool,
+        /// Its end returns the link to a profile.
+        returns: bool,
+    },
+    /// A scenario of a caller of linkd.
+    RunAs {
+        actor: usize,
+        steps: u64,
+        every_ms: u64,
+        tolerate: bool,
+    },
+    StopAs {
+        actor: usize,
     },
     Renew {
         actor: usize,
@@ -302,7 +314,7 @@ fn group_op(random: &mut ChaCha8Rng) -> Op {
 /// Few crashes, so that much happens between them.
 fn linkd_op(random: &mut ChaCha8Rng) -> Op {
     let actor = random.random_range(0..ACTORS);
-    match random.random_range(0..60_u8) {
+    match random.random_range(0..66_u8) {
         0..24 => Op::Patch {
             actor,
             forward: random.random_bool(0.5),
@@ -316,6 +328,7 @@ fn linkd_op(random: &mut ChaCha8Rng) -> Op {
             actor,
             ttl_ms: random.random_range(1_000..4_000),
             steal: random.random_bool(0.2),
+            returns: random.random_bool(0.3),
         },
         38..44 => Op::Renew { actor },
         44..50 => Op::Release { actor },
@@ -323,7 +336,14 @@ fn linkd_op(random: &mut ChaCha8Rng) -> Op {
         52..54 => Op::CrashDataplane { ms: random.random_range(1..2_000) },
         54..56 => Op::Hesitate { ms: random.random_range(1..4_000) },
         56..58 => Op::FillDisk { ms: random.random_range(1..3_000) },
-        _ => Op::Jump { s: random.random_range(-100..100) },
+        58..60 => Op::Jump { s: random.random_range(-100..100) },
+        60..65 => Op::RunAs {
+            actor,
+            steps: random.random_range(1..12),
+            every_ms: random.random_range(1..600),
+            tolerate: random.random_bool(0.5),
+        },
+        _ => Op::StopAs { actor },
     }
 }
 

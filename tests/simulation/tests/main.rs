@@ -35,7 +35,7 @@ const OF_GROUPS: [&str; 12] = [
     "scenario stopped",
 ];
 
-const OF_LINKD: [&str; 10] = [
+const OF_LINKD: [&str; 13] = [
     "made",
     "repeated",
     "stale",
@@ -44,6 +44,9 @@ const OF_LINKD: [&str; 10] = [
     "no answer",
     "acquired",
     "restored",
+    "returned",
+    "run",
+    "run under a lease",
     "linkd was started again",
     "the dataplane was started again",
 ];

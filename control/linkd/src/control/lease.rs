@@ -320,19 +320,39 @@ mod tests {
     use std::collections::BTreeMap;
     use tokio::task::yield_now;
 
-    #[tokio::test]
-    async fn lease_does_not_end_while_its_renewal_waits_for_a_change() {
+    fn control() -> Control {
         let events = Events::new();
         let dataplane = Dataplane::new("none".into(), Switches::new(events.clone()));
         let (saver, audit) = (Saver::new(None, State::default()), Audit::default());
         let (catalog, unread) = (Catalog::built_in(), BTreeMap::new());
-        let control =
-            Control::new(catalog, unread, dataplane, events, saver, audit, Clocks::default());
-        let request = pb::AcquireLeaseRequest {
-            holder: "ci 7".into(),
-            ttl_ns: 60_000_000_000,
-            ..Default::default()
-        };
+        Control::new(catalog, unread, dataplane, events, saver, audit, Clocks::default())
+    }
+
+    fn minute() -> pb::AcquireLeaseRequest {
+        let (holder, ttl_ns) = ("ci 7".into(), 60_000_000_000);
+        pb::AcquireLeaseRequest { holder, ttl_ns, ..Default::default() }
+    }
+
+    #[tokio::test]
+    async fn acquisition_that_is_sent_again_gives_the_same_lease_to_the_same_caller() {
+        let (control, linkd) = (control(), Caller::linkd());
+        let unknown = pb::AcquireLeaseRequest { return_profile: "none".into(), ..minute() };
+        let status = control.acquire_lease(&linkd, unknown).await.unwrap_err();
+        assert_eq!(status.code(), Code::NotFound);
+        let named = pb::AcquireLeaseRequest { request_id: "job 7".into(), ..minute() };
+        let first = control.acquire_lease(&linkd, named.clone()).await.unwrap();
+        assert_eq!(control.acquire_lease(&linkd, named.clone()).await.unwrap(), first);
+        let other = Caller { name: "another".into(), ..Caller::linkd() };
+        for (caller, request) in [(&other, named), (&linkd, minute())] {
+            let status = control.acquire_lease(caller, request).await.unwrap_err();
+            assert!(status.message().contains("leased to ci 7"), "{}", status.message());
+        }
+    }
+
+    #[tokio::test]
+    async fn lease_does_not_end_while_its_renewal_waits_for_a_change() {
+        let control = control();
+        let request = minute();
         let token = control.acquire_lease(&Caller::linkd(), request).await.unwrap().token;
         let mut changing = control.changing().await;
         changing.leases.0.as_mut().unwrap().ends = Duration::ZERO;

@@ -7,13 +7,19 @@ use std::time::Duration;
 use proto::linkemu::v1 as pb;
 use tonic::{Code, Status};
 
-use super::{Changed, End, Lease, Record, Told};
+use super::{Applied, Changed, Command, End, Lease, Ran, Record, Told, clients};
 use crate::{Findings, Report};
 
 /// A lease is looked at from time to time.
 const SLACK: Duration = Duration::from_millis(500);
 /// The longest time for which linkd is away.
 const AWAY: Duration = Duration::from_secs(3);
+/// A lease that is over has returned the link within that time.
+const RETURNED: Duration = Duration::from_secs(15);
+/// linkd has written its state within that time.
+const WRITTEN: Duration = Duration::from_secs(1);
+/// linkd has stopped a scenario that has lost the link within that time.
+const STOPPED: Duration = Duration::from_secs(5);
 
 /// A lease, for the time that it surely ran, and for the longest that it may have run.
 struct Span<'a> {
@@ -26,6 +32,8 @@ struct Span<'a> {
     surely: Duration,
     /// It had ended by then.
     ended: Duration,
+    /// Its end was answered then.
+    released: Duration,
 }
 
 pub(super) fn check(end: &End) -> Report {
@@ -36,7 +44,25 @@ pub(super) fn check(end: &End) -> Report {
     checks
         .found
         .fault(has == shown, || format!("the dataplane has {has:?}, linkd shows {shown:?}"));
+    checks.found.fault(end.clients == clients(), || {
+        format!("the link is lost: the dataplane has the clients {:?}", end.clients)
+    });
     checks.leases();
+    checks.returns();
+    checks.restores();
+    for run in &record.runs {
+        checks.run(run);
+    }
+    for Command { what, token, sent, answered } in &record.commands {
+        let held = checks.held(token.as_deref(), *sent, *answered);
+        checks.found.fault(held, || {
+            format!(
+                "a scenario was {what} from {sent:?} to {answered:?} without the lease: {token:?}"
+            )
+        });
+        checks.found.reached(what);
+    }
+    checks.steps_told();
     for change in &record.changes {
         match &change.answer {
             None => checks.found.reached("the caller has gone"),
@@ -50,6 +76,7 @@ pub(super) fn check(end: &End) -> Report {
         Some(Ok(it)) => format!("{} {}\n", it.applied.unwrap_or_default().generation, it.repeated),
         Some(Err(status)) => format!("{:?}\n", status.code()),
     });
+    let applied: Vec<_> = applied.iter().map(|it| it.rates).collect();
     let trace = answers.collect::<String>() + &format!("{applied:?}");
     checks.found.report(trace)
 }
@@ -84,10 +111,108 @@ impl Checks<'_> {
 
     /// How often the dataplane made a change.
     fn times(&self, change: &Changed) -> usize {
-        let side = usize::from(!change.forward);
+        self.made_at(usize::from(!change.forward), change.rate).count()
+    }
+
+    /// The plans that changed the rate of a pipe to this one.
+    fn made_at(&self, side: usize, rate: u64) -> impl Iterator<Item = &Applied> {
         let plans = self.end.applied.windows(2);
-        let new = plans.filter(|it| it[0][side] != it[1][side] && it[1][side] == Some(change.rate));
-        new.count()
+        let new = move |it: &&[Applied]| {
+            let [before, after] = [&it[0], &it[1]].map(|it| it.rates[side]);
+            before != after && after == Some(rate)
+        };
+        plans.filter(new).map(|it| &it[1])
+    }
+
+    /// A released lease has returned the link.
+    fn returns(&mut self) {
+        for told in &self.end.record.leases {
+            let Lease::Released { token, returned } = &told.lease else { continue };
+            let asked = self.end.record.returning.contains(token);
+            self.found.fault(asked == *returned, || {
+                format!("a released lease has returned the link: {returned}, and was to: {asked}")
+            });
+            if *returned {
+                self.found.reached("returned");
+            }
+        }
+    }
+
+    /// A dataplane that was started again has the last link once, with each change that was answered.
+    fn restores(&mut self) {
+        let End { applied, record, .. } = self.end;
+        let count = applied.iter().filter(|it| it.restores).count();
+        let crashes = record.dataplanes.len();
+        self.found
+            .fault(count <= crashes, || format!("{count} links are back after {crashes} crashes"));
+        for pair in applied.windows(2).filter(|it| it[1].restores && !record.full) {
+            for side in 0..2 {
+                let [before, after] = [&pair[0], &pair[1]].map(|it| it.rates[side]);
+                let kept = |it: &&Changed| {
+                    let written = |at: &Duration| it.answered + WRITTEN < *at || *at < it.sent;
+                    matches!(it.answer, Some(Ok(_)))
+                        && (Some(it.rate), usize::from(!it.forward)) == (before, side)
+                        && record.crashes.iter().all(written)
+                        // It was answered by the dataplane that crashed.
+                        && record.dataplanes.iter().all(|at| it.answered + AWAY < *at || *at < it.sent)
+                };
+                let lost = record.changes.iter().find(kept).filter(|_| before != after);
+                self.found.fault(lost.is_none(), || {
+                    format!("a dataplane that was started again has {after:?} after {before:?}")
+                });
+            }
+        }
+    }
+
+    /// Steps are made in their order, once, and while the caller may change the link.
+    fn run(&mut self, run: &Ran) {
+        let Ran { rates, token } = run;
+        let mut last = Duration::ZERO;
+        let mut faults = Vec::new();
+        for rate in rates {
+            let made: Vec<_> = self.made_at(0, *rate).filter_map(|it| it.step).collect();
+            let restarted = !self.end.record.dataplanes.is_empty();
+            if made.len() > 1 && !restarted {
+                faults.push(format!("step {rate} was made at {made:?}"));
+            }
+            let Some(at) = made.first().copied() else { continue };
+            if at < last {
+                faults.push(format!("step {rate} was made at {at:?}, one before it at {last:?}"));
+            }
+            last = at;
+            let runs = |it: &Span<'_>| it.given + STOPPED < at && at < it.surely;
+            let held = match token {
+                Some(token) => {
+                    let may = |it: &Span<'_>| at <= it.released && at < it.ended + STOPPED;
+                    self.leases.iter().any(|it| it.token == token && may(it))
+                }
+                None => !self.leases.iter().any(runs),
+            };
+            if !held {
+                faults.push(format!("step {rate} was made at {at:?}, without the lease {token:?}"));
+            }
+        }
+        self.found.faults.append(&mut faults);
+        if !last.is_zero() {
+            self.found.reached(if token.is_some() { "run under a lease" } else { "run" });
+        }
+    }
+
+    /// Each step is told once, also by a linkd that was away.
+    fn steps_told(&mut self) {
+        let steps: Vec<_> =
+            self.end.events.iter().filter_map(|it| it.scenario_step.as_ref()).collect();
+        for pair in steps.windows(2) {
+            let [before, after] = pair else { continue };
+            let follows = after.index == before.index + 1 || after.index == 0;
+            self.found
+                .fault(follows, || format!("step {} is told after {}", after.index, before.index));
+        }
+        let stopped = |it: &&pb::Event| it.kind() == pb::EventKind::ScenarioStopped;
+        let lost = |it: &&pb::Event| stopped(it) && it.message.contains("it lost the link");
+        if self.end.events.iter().any(|it| lost(&it)) {
+            self.found.reached("a scenario lost the link");
+        }
     }
 
     /// A change that was made has its line in the audit log, its event, and the right to it.
@@ -114,17 +239,20 @@ impl Checks<'_> {
         self.found.fault(told || !record.linkds.is_empty(), || {
             format!("{rate} is generation {generation}, which no event has")
         });
-        let held = match token {
-            Some(token) => {
-                let may = |it: &Span<'_>| it.sent <= *answered && *sent <= it.ended;
-                self.leases.iter().any(|it| it.token == token && may(it))
-            }
-            None => !self.leases.iter().any(|it| it.given < *sent && *answered < it.surely),
-        };
+        let held = self.held(token.as_deref(), *sent, *answered);
         self.found.fault(held || answer.repeated, || {
             let token = token.as_ref().map(|_| "its token");
             format!("{rate} was made from {sent:?} to {answered:?} without the lease, by {token:?}")
         });
+    }
+
+    /// Whether a caller with this token may have changed the link.
+    fn held(&self, token: Option<&str>, sent: Duration, answered: Duration) -> bool {
+        let may = |it: &Span<'_>| it.sent <= answered && sent <= it.ended;
+        match token {
+            Some(token) => self.leases.iter().any(|it| it.token == token && may(it)),
+            None => !self.leases.iter().any(|it| it.given < sent && answered < it.surely),
+        }
     }
 
     /// A change that was refused was not made, and was refused for a reason.
@@ -199,7 +327,7 @@ impl<'a> Span<'a> {
             _ => None,
         });
         let mut released = of(|it| match it {
-            Lease::Released { token } => Some(token),
+            Lease::Released { token, .. } => Some(token),
             _ => None,
         });
         let released = released.next().map_or(Duration::MAX, |it| it.answered);
@@ -214,13 +342,16 @@ impl<'a> Span<'a> {
         let last_sent = renewed().map(|it| it.sent).max().unwrap_or(*sent);
         let last_answered = renewed().map(|it| it.answered).max().unwrap_or(*answered);
         let restarted = record.linkds.iter().max().copied().unwrap_or_default();
+        // It stays until the dataplane has taken the profile that it returns to.
+        let returns = record.returning.contains(token).then_some(RETURNED).unwrap_or_default();
         Some(Self {
             token,
             steal: *steal,
             sent: *sent,
             given: *answered,
             surely: (last_sent + *ttl).min(over).min(crash),
-            ended: (last_answered.max(restarted) + *ttl + SLACK).min(released),
+            ended: (last_answered.max(restarted) + *ttl + SLACK + returns).min(released),
+            released,
         })
     }
 }

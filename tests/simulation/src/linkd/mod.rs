@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! linkd with a dataplane without packets: crashes of both, a disk that takes nothing, wall clocks that
-//! jump, and callers who compete for the lease.
+//! jump, and callers who compete for the lease and run scenarios.
 //!
 //! linkd serves its socket, and its state and audit log are files, as always. Tasks of a linkd that has
 //! crashed still run and have no effect: each linkd has its own sockets and directory, and the next one
@@ -9,12 +9,13 @@
 mod check;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use fake::FakeDataplane;
 use hyper_util::rt::TokioIo;
 use linkd::{Clocks, Security, Server, Settings};
 use profile::Catalog;
@@ -23,9 +24,12 @@ use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
+use proto::linkemu::v1::run_scenario_request::Scenario;
+use proto::linkemu::v1::scenarios_client::ScenariosClient;
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
@@ -90,7 +94,26 @@ enum Lease {
     },
     Released {
         token: String,
+        /// The link has returned to the profile of the lease.
+        returned: bool,
     },
+}
+
+/// A scenario was started or stopped.
+#[derive(Clone, Debug)]
+struct Command {
+    what: &'static str,
+    token: Option<String>,
+    sent: Duration,
+    answered: Duration,
+}
+
+/// A scenario that was asked for.
+#[derive(Clone, Debug)]
+struct Ran {
+    /// The rate of each step.
+    rates: Vec<u64>,
+    token: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -104,11 +127,18 @@ struct Told {
 struct Record {
     changes: Vec<Changed>,
     leases: Vec<Told>,
+    runs: Vec<Ran>,
+    /// Scenarios that were started and stopped.
+    commands: Vec<Command>,
     /// The newest token of each caller.
     tokens: BTreeMap<usize, String>,
+    /// Tokens of leases that return the link to a profile.
+    returning: BTreeSet<String>,
     /// When a linkd, or a dataplane, was started again.
     linkds: Vec<Duration>,
     dataplanes: Vec<Duration>,
+    /// When a linkd ended before that.
+    crashes: Vec<Duration>,
     jumped: bool,
     full: bool,
 }
@@ -119,9 +149,20 @@ struct End {
     /// The rates that the dataplane has, and those that linkd shows.
     has: [Option<u64>; 2],
     shown: [Option<u64>; 2],
-    applied: Vec<[Option<u64>; 2]>,
+    applied: Vec<Applied>,
+    /// The clients that the dataplane has.
+    clients: Option<pb::Clients>,
     events: Vec<pb::Event>,
     audit: String,
+}
+
+/// A plan that the dataplane has executed.
+struct Applied {
+    rates: [Option<u64>; 2],
+    /// It was the last link of a dataplane that had been started again.
+    restores: bool,
+    /// When it was made, if it was a step of a scenario.
+    step: Option<Duration>,
 }
 
 /// A linkd from its start to its end.
@@ -149,12 +190,14 @@ pub(crate) fn run(script: &Script) -> Report {
     let end = in_virtual_time(async {
         START.set(Some(Instant::now()));
         JUMPED.set(0);
-        history(script).await
+        // Its clock begins now, if it is the first one of this process.
+        let start_ns = FakeDataplane::common_ns();
+        history(script, start_ns).await
     });
     check::check(&end)
 }
 
-async fn history(script: &Script) -> End {
+async fn history(script: &Script, start_ns: u64) -> End {
     let bed = Bed::new(script.seed).await;
     let player = bed.clone();
     let make = move |op| {
@@ -171,15 +214,28 @@ async fn history(script: &Script) -> End {
     let directory = bed.linkd().directory.clone();
     bed.crash();
     let audit = fs::read_to_string(directory.join("audit")).unwrap_or_default();
-    let (has, applied) = {
+    let (has, clients, applied) = {
         let state = bed.0.dataplane.fake.state();
         let of = |plan: &proto::dataplane::v1::Plan| rates(plan);
         let has = state.plan.as_ref().map(of).unwrap_or_default();
-        let applied = state.applies.iter().map(|it| of(&it.plan));
-        (has, applied.filter(|it| !it.contains(&Some(REFUSED_BPS))).collect())
+        let clients = state.plan.as_ref().and_then(|it| it.clients.clone());
+        let applied = state.applies.iter().map(|it| Applied {
+            rates: of(&it.plan),
+            restores: it.restart && it.expected_generation == Some(0),
+            step: it.at_ns.map(|at| Duration::from_nanos(at.saturating_sub(start_ns))),
+        });
+        let made = applied.filter(|it| !it.rates.contains(&Some(REFUSED_BPS))).collect();
+        (has, clients, made)
     };
     let record = std::mem::take(&mut *bed.record());
-    End { record, has, shown: rates(&plan), applied, events, audit }
+    End { record, has, shown: rates(&plan), applied, clients, events, audit }
+}
+
+/// The clients of the link in all of a history.
+fn clients() -> Option<pb::Clients> {
+    let prefixes = vec!["10.1.0.0/24".to_owned()];
+    let client = pb::Client { name: "alice".to_owned(), prefixes, ..Default::default() };
+    Some(pb::Clients { clients: vec![client], ..Default::default() })
 }
 
 impl Bed {
@@ -202,6 +258,8 @@ impl Bed {
         let request = pb::SetProfileRequest { profile, ..Default::default() };
         let mut client = LinkemuClient::new(bed.linkd().channel.clone());
         client.set_profile(request).await.expect("the first profile");
+        let request = pb::SetClientsRequest { clients: clients(), ..Default::default() };
+        client.set_clients(request).await.expect("the clients");
         bed
     }
 
@@ -228,6 +286,7 @@ impl Bed {
 
     /// Ends linkd without warning. Its tasks have no effect from now on.
     fn crash(&self) {
+        self.record().crashes.push(elapsed());
         let linkd = self.linkd();
         linkd.way.end();
         linkd.serving.abort();
@@ -240,6 +299,8 @@ impl Bed {
             *started += 1;
             *started
         };
+        // Another one may have been started since the crash.
+        self.crash();
         let before = self.linkd().directory.clone();
         let next = self.0.directory.path().join(format!("linkd-{number}"));
         copy(&before, &next).expect("a copy of the directory");
@@ -264,7 +325,21 @@ impl Bed {
                     self.patch(forward, rate, expected, token, id, false).await;
                 }
             }
-            Op::Acquire { actor, ttl_ms, steal } => self.acquire(actor, ttl_ms, steal).await,
+            Op::Acquire { actor, ttl_ms, steal, returns } => {
+                self.acquire(actor, ttl_ms, steal, returns).await;
+            }
+            Op::RunAs { actor, steps, every_ms, tolerate } => {
+                let rates: Vec<_> = (0..steps as usize).map(|step| told(number, step)).collect();
+                self.run(actor, rates, every_ms, tolerate).await;
+            }
+            Op::StopAs { actor } => {
+                let token = self.record().tokens.get(&actor).cloned();
+                let request = with_token(pb::StopScenarioRequest::default(), token.as_ref());
+                let mut client = ScenariosClient::new(self.linkd().channel.clone());
+                let sent = elapsed();
+                let stopped = timeout(QUIET, client.stop_scenario(request)).await;
+                self.commanded("stopped", token, sent, stopped);
+            }
             Op::Renew { actor } => {
                 let Some(token) = self.record().tokens.get(&actor).cloned() else { return };
                 let request = pb::RenewLeaseRequest { token: token.clone() };
@@ -281,8 +356,9 @@ impl Bed {
                 let sent = elapsed();
                 // Whatever the answer: it may have ended.
                 self.tell(sent, Lease::Ending { token: token.clone() });
-                if let Ok(Ok(_)) = timeout(QUIET, client.release_lease(request)).await {
-                    self.tell(sent, Lease::Released { token });
+                if let Ok(Ok(answer)) = timeout(QUIET, client.release_lease(request)).await {
+                    let returned = answer.into_inner().generation.is_some();
+                    self.tell(sent, Lease::Released { token, returned });
                 }
             }
             Op::CrashLinkd { ms } => {
@@ -322,11 +398,12 @@ impl Bed {
         self.record().leases.push(Told { sent, answered: elapsed(), lease });
     }
 
-    async fn acquire(&self, actor: usize, ttl_ms: u64, steal: bool) {
+    async fn acquire(&self, actor: usize, ttl_ms: u64, steal: bool, returns: bool) {
         let ttl = Duration::from_millis(ttl_ms);
         let request = pb::AcquireLeaseRequest {
             holder: format!("caller {}", actor % ACTORS),
             ttl_ns: ttl_ms * 1_000_000,
+            return_profile: if returns { "viasat2".to_owned() } else { String::new() },
             steal,
             ..Default::default()
         };
@@ -334,8 +411,44 @@ impl Bed {
         let sent = elapsed();
         if let Ok(Ok(answer)) = timeout(QUIET, client.acquire_lease(request)).await {
             let token = answer.into_inner().token;
-            self.record().tokens.insert(actor, token.clone());
+            let mut record = self.record();
+            record.tokens.insert(actor, token.clone());
+            record.returning.extend(Some(token.clone()).filter(|_| returns));
+            drop(record);
             self.tell(sent, Lease::Acquired { token, ttl, steal });
+        }
+    }
+
+    async fn run(&self, actor: usize, rates: Vec<u64>, every_ms: u64, tolerate: bool) {
+        let step = |bps: &u64| {
+            format!("[[step]]\nafter = \"{every_ms} ms\"\nforward.rate = \"{bps} bit/s\"\n")
+        };
+        let steps: String = rates.iter().map(step).collect();
+        let token = self.record().tokens.get(&actor).cloned();
+        let toml = Scenario::Toml(format!("name = \"it\"\n{steps}"));
+        let message = pb::RunScenarioRequest {
+            scenario: Some(toml),
+            tolerate_changes: tolerate,
+            ..Default::default()
+        };
+        let request = with_token(message, token.as_ref());
+        // Also one without an answer may have begun.
+        self.record().runs.push(Ran { rates, token: token.clone() });
+        let mut client = ScenariosClient::new(self.linkd().channel.clone());
+        let sent = elapsed();
+        let started = timeout(QUIET, client.run_scenario(request)).await;
+        self.commanded("started", token, sent, started);
+    }
+
+    fn commanded<T>(
+        &self,
+        what: &'static str,
+        token: Option<String>,
+        sent: Duration,
+        answer: Result<Result<T, Status>, Elapsed>,
+    ) {
+        if let Ok(Ok(_)) = answer {
+            self.record().commands.push(Command { what, token, sent, answered: elapsed() });
         }
     }
 
@@ -357,10 +470,7 @@ impl Bed {
             request_id: id.clone(),
             ..Default::default()
         };
-        let mut request = Request::new(message);
-        if let Some(token) = token.as_ref().and_then(|it| it.parse().ok()) {
-            request.metadata_mut().insert(LEASE_METADATA, token);
-        }
+        let request = with_token(message, token.as_ref());
         let place = {
             let mut record = self.record();
             let (sent, answered) = (elapsed(), Duration::MAX);
@@ -376,6 +486,14 @@ impl Bed {
         change.answered = elapsed();
         change.answer = Some(answer.map(tonic::Response::into_inner));
     }
+}
+
+fn with_token<T>(message: T, token: Option<&String>) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(token) = token.and_then(|it| it.parse().ok()) {
+        request.metadata_mut().insert(LEASE_METADATA, token);
+    }
+    request
 }
 
 /// Starts linkd in a directory.
