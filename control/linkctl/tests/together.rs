@@ -41,19 +41,6 @@ fn every_form_of_set_changes_all_links() {
 }
 
 #[test]
-fn refusal_of_one_link_names_it_and_leaves_the_other() {
-    let lab = with_links();
-    lab.done("--link lab2 set profile lte");
-    let error = lab.fails(1, "--link lab1,lab2 set profile viasat2 --expect-generation 0");
-    assert!(error.contains("link `lab2`: generation 0 was expected and 1 is current"), "{error}");
-    assert!(lab.done("--link lab1 show").contains("no profile is set"));
-    let error = lab.fails(1, "--link lab1,lab9 set profile viasat2");
-    assert!(error.contains("no link `lab9`"), "{error}");
-    let error = lab.fails(1, "--link lab1,lab1 set profile viasat2");
-    assert!(error.contains("link `lab1` is named twice"), "{error}");
-}
-
-#[test]
 fn other_commands_refuse_several_links() {
     let lab = with_links();
     for command in ["show", "stats", "lease show", "events", "scenario status", "clients list"] {

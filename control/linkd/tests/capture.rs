@@ -70,12 +70,7 @@ async fn a_caller_that_goes_away_ends_it_at_the_dataplane() {
     }
     assert_eq!(lab.fake.state().capturing, 1);
     drop(stream);
-    let ended = async {
-        while lab.fake.state().capturing > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(30), ended).await.unwrap();
+    lab.until("the capture ends", |lab| lab.fake.state().capturing == 0).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Samples of the links' statistics.
 
-use crate::common::Lab;
+use crate::common::{Lab, until};
 use linkd::{Security, WebListen};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::history_client::HistoryClient;
@@ -95,10 +95,5 @@ async fn linkd_with_a_web_page_samples_without_a_watcher() {
         ..Security::default()
     });
     let mut client = client(&lab);
-    let sampling = async {
-        while history(&mut client, 0).await.len() < 2 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), sampling).await.unwrap();
+    until("samples", async || (history(&mut client, 0).await.len() > 1).then_some(())).await;
 }

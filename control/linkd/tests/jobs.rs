@@ -315,24 +315,3 @@ async fn cancelled_job_lets_the_next_one_run_and_a_deleted_one_ends_its_watchers
     desk.client = JobsClient::new(desk.lab.linkd());
     assert_eq!(desk.get(&next).await.unwrap_err().code(), Code::NotFound, "jobs end with linkd");
 }
-
-#[tokio::test]
-async fn number_of_watchers_is_bounded() {
-    let mut desk = Desk::new();
-    let job = desk.fit().await;
-    let (mut watchers, mut refused) = (Vec::new(), 0);
-    for _ in 0..4 {
-        // A connection has at most 64 streams.
-        desk.client = JobsClient::new(desk.lab.linkd());
-        for _ in 0..25 {
-            match desk.watch(&job).await {
-                Ok(watcher) => watchers.push(watcher),
-                Err(status) => {
-                    assert_eq!(status.code(), Code::ResourceExhausted);
-                    refused += 1;
-                }
-            }
-        }
-    }
-    assert_eq!((watchers.len(), refused), (32, 68));
-}

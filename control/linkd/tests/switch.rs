@@ -2,9 +2,9 @@
 //! A P4 switch before the dataplane: what linkd has it do, and that nothing needs it.
 
 use crate::common::pki::{Ask, Authority};
-use crate::common::{Lab, rate};
+use crate::common::{Lab, rate, until};
 use fake::declared_switch;
-use p4runtime::{Count, P4Info, Session, Target};
+use p4runtime::Count;
 use p4server::Fake;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
@@ -63,14 +63,8 @@ async fn of_kind(lab: &Lab, kind: pb::EventKind) -> Vec<pb::Event> {
 
 /// Waits for so many events of a kind.
 async fn until_event(lab: &Lab, kind: pb::EventKind, count: usize) -> Vec<pb::Event> {
-    for _ in 0..1500 {
-        let found = of_kind(lab, kind).await;
-        if found.len() >= count {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{kind:?}: not within 30 s: {:#?}", events(lab).await);
+    let what = kind.as_str_name();
+    until(what, async || Some(of_kind(lab, kind).await).filter(|it| it.len() >= count)).await
 }
 
 /// A lab with a switch that has never answered.
@@ -304,36 +298,6 @@ async fn a_switch_that_is_lost_changes_nothing_until_the_next_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_switch_that_restarts_empty_is_given_all_of_it_again() {
-    let (mut lab, switch) = ready().await;
-    let before = lose(&mut lab, 0.25).await.unwrap();
-    switch.restart();
-    until_event(&lab, pb::EventKind::SwitchReady, 2).await;
-    lab.until("the plan has the new epoch", |lab| {
-        offload(lab).is_some_and(|found| found.epoch != before.epoch)
-    })
-    .await;
-    let after = offload(&lab).unwrap();
-    assert!(slots(&switch).contains(&after.forward_loss));
-    assert_eq!(switch.pushes(), 2);
-    let ready = of_kind(&lab, pb::EventKind::SwitchReady).await;
-    assert!(ready[1].message.contains("given its program and"), "{}", ready[1].message);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_switch_that_another_controls_is_told_and_waited_for() {
-    let (lab, switch) = ready().await;
-    let info = Arc::new(P4Info::decode(p4src::BMV2_P4INFO).unwrap());
-    let target = Target { address: switch.address(), tls: None, device: 1, election: 9 };
-    let other = Session::connect(&target, info).await.unwrap();
-    let taken = until_event(&lab, pb::EventKind::SwitchTaken, 1).await;
-    assert!(taken[0].message.contains("primary controller"), "{}", taken[0].message);
-    assert_eq!(state(&lab).await.unwrap().phase(), pb::SwitchPhase::Taken);
-    drop(other);
-    until_event(&lab, pb::EventKind::SwitchReady, 2).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_dataplane_that_was_started_anew_has_an_epoch_of_its_own() {
     let (mut lab, switch) = ready().await;
     let before = lose(&mut lab, 0.25).await.unwrap();
@@ -473,143 +437,6 @@ async fn frames_lost_between_switch_and_box_fail_the_certificate() {
     assert!(failed.contains(&("switch_gaps".to_owned(), 1)), "{failed:?}");
 }
 
-/// A restarted linkd-group is another dataplane, for which the switch counts from zero; its boxes count on.
-#[tokio::test(flavor = "multi_thread")]
-async fn frames_that_boxes_counted_before_a_restart_of_their_group_are_not_lost() {
-    let (lab, switch) = ready().await;
-    numbered(&lab, &["bypass", "default", "10.0.0.3"]);
-    lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
-    counted(&switch, 3, 0, 0, 44_760);
-    counted(&switch, 3, 0, 1, 44_760);
-    {
-        let mut state = lab.fake.state();
-        let port = |name: &str, received, sent| pb::PortStats {
-            name: name.into(),
-            received: count(received),
-            sent: count(sent),
-            ..Default::default()
-        };
-        let stats = &mut state.stats;
-        stats.ports = vec![port("wan", 44_760, 0), port("client", 0, 44_760)];
-        stats.span = Some(pb::Span { since_ns: stats.time_ns, marked: true, ..Default::default() });
-    }
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    failed_outside(&lab, true).await;
-    assert_eq!(failed_outside(&lab, false).await, []);
-    lab.fake.state().instance = 9;
-    lab.until("the switch begins at zero", |_| {
-        switch.counted("linkemu.fates", 3 << 4) == Count::default()
-    })
-    .await;
-    // The run of the restart is not whole, and the next one is, without losses in either.
-    let mut whole = false;
-    for _ in 0..100 {
-        let failed = failed_outside(&lab, true).await;
-        whole = failed.is_empty();
-        if whole {
-            break;
-        }
-        assert_eq!(failed, [("switch_gaps".to_owned(), 1)]);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert!(whole);
-    let wires = state(&lab).await.unwrap().wires;
-    assert!(wires.len() == 4 && wires.iter().all(|wire| wire.missing == 0), "{wires:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn stalls_and_foreign_changes_of_the_switch_fail_the_certificate() {
-    let (lab, switch) = ready().await;
-    lab.fake.state().stats.span = Some(pb::Span { marked: true, ..Default::default() });
-    let mut failed = vec![("first".to_owned(), 0)];
-    for _ in 0..100 {
-        failed = failed_outside(&lab, true).await;
-        if failed.is_empty() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert_eq!(failed, []);
-    switch.stall(300_000_000);
-    let port = &switch.entries("linkemu.ports")[0];
-    switch.remove(port);
-    switch.count("linkemu.port_drops", 3 * 8, Count { packets: 7, bytes: 700 });
-    // Counters of the switch are read again after 100 ms.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let failed = failed_outside(&lab, false).await;
-    let names: Vec<_> = failed.iter().map(|(name, _)| &**name).collect();
-    assert_eq!(names, ["switch_drops", "switch_entries", "switch_stall"], "{failed:?}");
-    assert_eq!((failed[0].1, failed[1].1), (7, 1));
-    assert!((300_000_000..=318_750_000).contains(&failed[2].1), "{failed:?}");
-    assert!(switch.entries("linkemu.ports").contains(port));
-    let told = until_event(&lab, pb::EventKind::SwitchRepaired, 1).await;
-    assert!(told[0].message.contains("linkemu.ports: 1"), "{}", told[0].message);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_switch_knows_clients_by_their_rules_once_they_have_a_number() {
-    let (mut lab, switch) = ready().await;
-    let client = |name: &str, prefix: &str| pb::Client {
-        name: name.into(),
-        prefixes: vec![prefix.into()],
-        ..Default::default()
-    };
-    let clients = vec![client("alice", "10.1.0.0/24"), client("bob", "10.0.0.0/8")];
-    let clients = Some(pb::Clients { clients, ..Default::default() });
-    let request = pb::SetClientsRequest { clients, ..Default::default() };
-    lab.client.set_clients(request).await.unwrap();
-    numbered(&lab, &["bypass", "default", "bob", "192.0.2.7"]);
-    let has = |switch: &Fake, prefix: &str, number: u16| {
-        let entries = switch.entries("linkemu.prefixes4");
-        let end = format!("set_client(box=0, client={number})");
-        let of = |text: &String| text.contains(prefix) && text.ends_with(&end);
-        entries.iter().map(ToString::to_string).any(|text| of(&text))
-    };
-    lab.until("bob and an address are known", |_| {
-        has(&switch, "0xa000000/8", 3) && has(&switch, "0xc0000207/32", 4)
-    })
-    .await;
-    // Frames of alice are not counted for bob.
-    assert!(has(&switch, "0xa010000/24", 0), "{:?}", switch.entries("linkemu.prefixes4"));
-    numbered(&lab, &["bypass", "default", "bob", "192.0.2.7", "alice"]);
-    lab.until("alice is known", |_| has(&switch, "0xa010000/24", 5)).await;
-    assert_eq!(state(&lab).await.unwrap().clients, 3);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn switch_names_no_client_while_clients_have_matches() {
-    let (mut lab, switch) = ready().await;
-    numbered(&lab, &["bypass", "default", "10.0.0.3"]);
-    lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
-    let epoch = offload(&lab).unwrap().epoch;
-    let rule = pb::Match { dscp: Some(46), ..Default::default() };
-    let voice = pb::Client { name: "voice".into(), matches: vec![rule], ..Default::default() };
-    let mut clients = pb::Clients { clients: vec![voice], ..Default::default() };
-    let set = |clients: &pb::Clients| pb::SetClientsRequest {
-        clients: Some(clients.clone()),
-        ..Default::default()
-    };
-    lab.client.set_clients(set(&clients)).await.unwrap();
-    lab.until("the epoch is another one", |lab| {
-        offload(lab).is_some_and(|found| found.epoch != 0 && found.epoch != epoch)
-    })
-    .await;
-    let tables = ["linkemu.macs", "linkemu.vlans", "linkemu.prefixes4", "linkemu.prefixes6"];
-    assert!(tables.iter().all(|table| switch.entries(table).is_empty()));
-    let shown = state(&lab).await.unwrap();
-    let stages = shown.stages.iter().filter(|stage| stage.name == "classification");
-    for stage in stages {
-        assert_eq!(stage.place(), pb::StagePlace::Dataplane);
-        assert!(stage.reason.starts_with("clients have matches"), "{}", stage.reason);
-    }
-    assert_eq!(shown.clients, 0);
-    clients.clients[0].matches.clear();
-    clients.clients[0].prefixes.push("10.1.0.0/24".into());
-    lab.client.set_clients(set(&clients)).await.unwrap();
-    lab.until("the switch knows clients", |_| !switch.entries("linkemu.prefixes4").is_empty())
-        .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gate_is_moved_under_the_lease_and_follows_its_client() {
     let (lab, switch) = ready().await;
@@ -651,7 +478,7 @@ async fn a_gate_is_moved_under_the_lease_and_follows_its_client() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_are_ordered_under_the_lease_and_follow_their_clients() {
-    let (mut lab, switch) = ready().await;
+    let (lab, switch) = ready().await;
     numbered(&lab, &["bypass", "default", "10.0.0.3"]);
     lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
     let order = |clients: &[&str], at: pb::MirrorPoint| pb::Mirror {
@@ -679,22 +506,9 @@ async fn copies_are_ordered_under_the_lease_and_follow_their_clients() {
     let unknown = unknown.unwrap_err();
     assert_eq!(unknown.code(), Code::NotFound);
     assert!(unknown.message().starts_with("there is no client \"nobody\""), "{unknown:?}");
-    // A client with rules may be named before its first frame.
-    let named = pb::Client {
-        name: "alice".into(),
-        prefixes: vec!["10.1.0.0/24".into()],
-        ..Default::default()
-    };
-    let clients = pb::Clients { clients: vec![named], ..Default::default() };
-    let set = |clients: &pb::Clients| pb::SetClientsRequest {
-        clients: Some(clients.clone()),
-        ..Default::default()
-    };
-    lab.client.set_clients(set(&clients)).await.unwrap();
-    until_named(&lab, "alice").await;
     // Another dataplane has other numbers.
     lab.fake.state().instance = 9;
-    numbered(&lab, &["bypass", "default", "10.0.0.9", "alice"]);
+    numbered(&lab, &["bypass", "default", "10.0.0.9", "10.0.0.3"]);
     lab.until("the copies are of its number", |_| is(&copies(), "client=0x4")).await;
     let acquire = pb::AcquireLeaseRequest {
         holder: "ci".into(),
@@ -709,65 +523,6 @@ async fn copies_are_ordered_under_the_lease_and_follow_their_clients() {
     client(&lab).set_mirror(request).await.unwrap();
     assert_eq!(copies(), Vec::<String>::new());
     assert_eq!(state(&lab).await.unwrap().mirror.unwrap().mirror, Some(pb::Mirror::default()));
-}
-
-/// Has copies made of a client with rules on both ways, as soon as linkd knows it.
-async fn until_named(lab: &Lab, name: &str) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    loop {
-        let order = pb::Mirror {
-            clients: vec![name.into()],
-            direction: pb::Direction::Return.into(),
-            at: pb::MirrorPoint::Hosts.into(),
-            ..Default::default()
-        };
-        match mirror(lab, order).await {
-            Ok(()) => return,
-            Err(error) => assert!(std::time::Instant::now() < deadline, "{error:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn copies_that_the_switch_cannot_make_are_refused() {
-    let (mut lab, switch) = ready().await;
-    let all = |at: pb::MirrorPoint| pb::Mirror { all: true, at: at.into(), ..Default::default() };
-    let at_box = |name: &str| pb::Mirror {
-        clients: vec![name.into()],
-        at: pb::MirrorPoint::Box.into(),
-        ..Default::default()
-    };
-    let clients = pb::Clients {
-        clients: vec![pb::Client {
-            name: "voice".into(),
-            matches: vec![pb::Match { dscp: Some(46), ..Default::default() }],
-            ..Default::default()
-        }],
-        ..Default::default()
-    };
-    lab.client
-        .set_clients(pb::SetClientsRequest { clients: Some(clients), ..Default::default() })
-        .await
-        .unwrap();
-    until_named(&lab, "voice").await;
-    let refused = mirror(&lab, at_box("voice")).await.unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition);
-    assert!(refused.message().contains("clients have matches"), "{refused:?}");
-    // Without telling clients it can.
-    mirror(&lab, all(pb::MirrorPoint::Unspecified)).await.unwrap();
-    assert_eq!(switch.entries("linkemu.mirrors").len(), 4);
-    let both = pb::Mirror { clients: vec!["voice".into()], ..all(pb::MirrorPoint::Box) };
-    assert_eq!(mirror(&lab, both).await.unwrap_err().code(), Code::InvalidArgument);
-    let odd = pb::Mirror { at: 9, ..all(pb::MirrorPoint::Box) };
-    assert_eq!(mirror(&lab, odd).await.unwrap_err().code(), Code::InvalidArgument);
-    let declared = dp::Switch { mirror_port: None, ..declared_switch(&switch.address()) };
-    declare(&mut lab, Some(declared), 7);
-    lab.until("there is no port for copies", |_| switch.groups().len() == 2).await;
-    let refused = mirror(&lab, all(pb::MirrorPoint::Hosts)).await.unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition);
-    assert!(refused.message().contains("as `mirror` of [switch] in the box file"), "{refused:?}");
-    assert_eq!(state(&lab).await.unwrap().mirror, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -836,60 +591,6 @@ async fn a_silent_switch_makes_no_step_late() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_switch_counted_for_a_dataplane_that_was_is_not_taken_from_another_one() {
-    let (mut lab, switch) = ready().await;
-    numbered(&lab, &["bypass", "default", "10.0.0.3"]);
-    lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
-    counted(&switch, 3, 0, 3, 30);
-    let mut sent = 0;
-    for _ in 0..200 {
-        let stats = lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
-        sent = view::Snapshot::from(stats.into_inner()).conservation.sent;
-        if sent == 5_970 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert_eq!(sent, 5_970);
-    // It is replaced between both answers.
-    lab.fake.state().pause = LOOKS;
-    let mut client = lab.client.clone();
-    let asked =
-        tokio::spawn(async move { client.get_stats(pb::GetStatsRequest { mark: false }).await });
-    tokio::time::sleep(LOOKS / 3).await;
-    lab.fake.state().instance = 9;
-    let stats = asked.await.unwrap().unwrap().into_inner();
-    assert_eq!(view::Snapshot::from(stats).conservation.sent, 6_000);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_gate_follows_its_client_after_a_switch_was_silent() {
-    let (lab, switch) = ready().await;
-    let gates = || -> Vec<String> {
-        switch.entries("linkemu.gates").iter().map(ToString::to_string).collect()
-    };
-    numbered(&lab, &["bypass", "default", "10.0.0.3"]);
-    lab.until("the client is known", |_| switch.entries("linkemu.prefixes4").len() > 5).await;
-    gate(&lab, "10.0.0.3", true).await.unwrap();
-    switch.hang(true);
-    numbered(&lab, &["bypass", "default", "10.0.0.9", "10.0.0.3"]);
-    until_event(&lab, pb::EventKind::SwitchLost, 1).await;
-    switch.hang(false);
-    lab.until("the gate is its client's", |_| {
-        gates().len() == 2 && gates().iter().all(|gate| gate.contains("client=0x4"))
-    })
-    .await;
-    // A dataplane without that client drops the gate.
-    numbered(&lab, &["bypass", "default", "10.0.0.9"]);
-    lab.fake.state().instance = 9;
-    lab.until("no gate is closed", |_| gates().is_empty()).await;
-    assert_eq!(gate(&lab, "10.0.0.3", true).await.unwrap_err().code(), Code::NotFound);
-    gate(&lab, "10.0.0.3", false).await.unwrap();
-    assert_eq!(gate(&lab, "10.0.0.3", false).await.unwrap_err().code(), Code::NotFound);
-    assert!(state(&lab).await.unwrap().gates.is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_gate_that_a_silent_switch_does_not_move_holds_up_no_change() {
     let (mut lab, switch) = ready().await;
     switch.hang(true);
@@ -901,46 +602,4 @@ async fn a_gate_that_a_silent_switch_does_not_move_holds_up_no_change() {
     lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
     assert!(!moving.is_finished());
     assert_eq!(moving.await.unwrap().unwrap_err().code(), Code::Unavailable);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_change_sent_again_after_linkds_own_is_answered_in_full() {
-    let (mut lab, switch) = lost().await;
-    let request = pb::SetProfileRequest {
-        profile: Some(pb::set_profile_request::Profile::Name("viasat2".into())),
-        request_id: "once".into(),
-        ..Default::default()
-    };
-    // Longer than a change is waited for.
-    lab.fake.state().hesitation = Duration::from_secs(11);
-    let unknown = lab.client.set_profile(request.clone()).await.unwrap_err();
-    assert_eq!(unknown.code(), Code::DeadlineExceeded);
-    lab.fake.state().hesitation = Duration::ZERO;
-    switch.down(false);
-    lab.until("the switch is used", |lab| offload(lab).is_some()).await;
-    assert_eq!(lab.fake.state().generation, 1);
-    let again = lab.client.set_profile(request).await.unwrap().into_inner();
-    assert_eq!((again.repeated, again.applied.unwrap().generation), (true, 1));
-    assert_eq!(again.profile.unwrap().name, "viasat2");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn other_rules_of_clients_begin_another_epoch() {
-    let (mut lab, _switch) = ready().await;
-    let mut epochs = vec![offload(&lab).unwrap().epoch];
-    for prefix in ["10.1.0.0/24", "10.2.0.0/24"] {
-        let (name, prefixes) = ("alice".into(), vec![prefix.into()]);
-        let clients = vec![pb::Client { name, prefixes, ..Default::default() }];
-        let clients = Some(pb::Clients { clients, ..Default::default() });
-        let request = pb::SetClientsRequest { clients, ..Default::default() };
-        lab.client.set_clients(request).await.unwrap();
-        let epoch = offload(&lab).unwrap().epoch;
-        assert!(!epochs.contains(&epoch), "{epochs:?}");
-        epochs.push(epoch);
-    }
-    // It lasts as long as they do.
-    let generation = lab.fake.state().generation;
-    tokio::time::sleep(LOOKS).await;
-    assert_eq!(lab.fake.state().generation, generation);
-    assert_eq!(lose(&mut lab, 0.25).await.unwrap().epoch, epochs[2]);
 }

@@ -201,22 +201,16 @@ async fn start(lab: &Lab, toml: &str, tokens: &str) -> Result<(), Status> {
     scenarios.run_scenario(about(request, "main", tokens)).await.map(drop)
 }
 
-async fn phase(lab: &Lab) -> (pb::ScenarioPhase, String) {
-    let mut scenarios = pb::scenarios_client::ScenariosClient::new(lab.linkd());
-    let request = pb::GetScenarioStateRequest {};
-    let state = scenarios.get_scenario_state(request).await.unwrap().into_inner();
-    (state.phase(), state.message)
-}
-
 async fn until_phase(lab: &Lab, wanted: pb::ScenarioPhase) -> String {
-    for _ in 0..200 {
-        let (phase, message) = phase(lab).await;
-        if phase == wanted {
-            return message;
+    let mut scenarios = pb::scenarios_client::ScenariosClient::new(lab.linkd());
+    let watch = scenarios.watch_scenario(pb::WatchScenarioRequest {}).await;
+    let mut states = watch.unwrap().into_inner();
+    loop {
+        let state = states.message().await.unwrap().unwrap();
+        if state.phase() == wanted {
+            return state.message;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    panic!("{wanted:?} is not reached: {:?}", phase(lab).await);
 }
 
 async fn with_profiles() -> Lab {

@@ -14,7 +14,7 @@ use proto::linkemu::v1 as model;
 const MS: u64 = 1_000_000;
 
 /// A step that sets the rate of both pipes, `n` + 1 Mbit/s.
-fn rate(n: u64, at_ns: u64) -> pb::Step {
+pub fn rate(n: u64, at_ns: u64) -> pb::Step {
     let pipe = model::Pipe { rate_bps: Some((n + 1) * 1_000_000), ..Default::default() };
     let mask = prost_types::FieldMask { paths: vec!["rate_bps".into()] };
     let part = pb::Part { direction: 0, pipe: Some(pipe), mask: Some(mask) };

@@ -10,6 +10,7 @@ use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
@@ -18,6 +19,9 @@ use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 pub mod pki;
+
+/// Time limit for events that must happen.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Lab {
     pub directory: TempDir,
@@ -142,13 +146,7 @@ impl Lab {
 
     /// Lets linkd look after the dataplane until `done`.
     pub async fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
-        for _ in 0..1500 {
-            if done(self) {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-        panic!("{what}: not within 30 s");
+        until(what, async || done(self).then_some(())).await;
     }
 
     pub fn linkd(&self) -> Channel {
@@ -185,13 +183,22 @@ impl Lab {
     }
 }
 
-pub fn mask(paths: &[&str]) -> prost_types::FieldMask {
-    prost_types::FieldMask { paths: paths.iter().map(|path| (*path).to_owned()).collect() }
+/// Waits until there is something.
+pub async fn until<T>(what: &str, mut there: impl AsyncFnMut() -> Option<T>) -> T {
+    let waiting = async {
+        loop {
+            match there().await {
+                Some(found) => return found,
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    let found = tokio::time::timeout(PATIENCE, waiting).await;
+    found.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
 }
 
-pub fn queue(limit_bytes: u64, random_drop: Option<pb::RandomDrop>) -> pb::Pipe {
-    let queue = pb::Queue { limit_bytes, random_drop, ..Default::default() };
-    pb::Pipe { queue: Some(queue), ..Default::default() }
+pub fn mask(paths: &[&str]) -> prost_types::FieldMask {
+    prost_types::FieldMask { paths: paths.iter().map(|path| (*path).to_owned()).collect() }
 }
 
 pub fn rate(bps: u64) -> pb::Pipe {
