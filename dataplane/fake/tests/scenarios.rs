@@ -225,6 +225,11 @@ async fn wait_ends_with_its_event_or_its_timeout() {
     }
     assert_eq!(bed.end().await.0, Finished);
     assert_eq!(bed.steps().await.remove(1).1.planned_ns, now_ns + 150 * MS);
+    // A change by another caller is not the event.
+    bed.run(waiting(HOUR, false)).await;
+    bed.until(|it| it.phase() == Waiting).await;
+    bed.set("main", "lte").await;
+    assert!(bed.end().await.2.contains("somebody else changed the link"));
     bed.run(waiting(MS, false)).await;
     let (phase, _, message) = bed.end().await;
     assert_eq!(phase, Stopped);
