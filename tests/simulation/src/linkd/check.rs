@@ -343,7 +343,7 @@ impl<'a> Span<'a> {
         let last_answered = renewed().map(|it| it.answered).max().unwrap_or(*answered);
         let restarted = record.linkds.iter().max().copied().unwrap_or_default();
         // It stays until the dataplane has taken the profile that it returns to.
-        let returns = record.returning.contains(token).then_some(RETURNED).unwrap_or_default();
+        let returns = if record.returning.contains(token) { RETURNED } else { Duration::ZERO };
         Some(Self {
             token,
             steal: *steal,
