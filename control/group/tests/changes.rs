@@ -78,6 +78,30 @@ async fn box_that_refuses_keeps_all_from_changing() {
 }
 
 #[tokio::test]
+async fn box_that_was_down_gets_the_plan_before_it_is_current() {
+    let mut lab = Lab::new(2).await;
+    lab.apply(set("viasat2")).await.unwrap();
+    lab.stop(1);
+    lab.until("b2 is down", |boxes| !boxes[1].up).await;
+    let (_, lost) = lab.event(0, pb::EventKind::BoxLost).await;
+    assert_eq!(lost.subject, "b2");
+    assert!(lost.message.contains("linkctl group move --from b2"), "{}", lost.message);
+    let made = lab.apply(set("starlink")).await.unwrap();
+    let remarks = made.remarks.join("\n");
+    assert!(remarks.contains("box b2 is down and gets this change when it is back"), "{remarks}");
+    assert_eq!((made.applied.unwrap().generation, generations(&lab)), (2, vec![2, 1]));
+    lab.start(1);
+    let boxes = lab.until("b2 is current", |boxes| boxes[1].up && boxes[1].current).await;
+    assert_eq!(boxes[1].message, "");
+    let plan = lab.plan().await.plan.unwrap();
+    let state = lab.fakes[1].state();
+    assert_eq!(state.plan.as_ref().unwrap().profile, plan.profile);
+    assert_eq!(state.generation, 2);
+    // Its processes went on.
+    assert!(!state.applies.last().unwrap().restart);
+}
+
+#[tokio::test]
 async fn restarted_box_gets_the_plan_with_its_seed() {
     let mut lab = Lab::new(2).await;
     let mut request = set("viasat2");

@@ -65,25 +65,15 @@ struct End {
     pending: usize,
     events: Vec<pb::Event>,
     scenario: pb::ScenarioState,
-    boxes: Vec<BoxEnd>,
-}
-
-/// What a box ended with.
-struct BoxEnd {
-    rates: [Option<u64>; 2],
-    /// As the group says.
-    listed: dp::Box,
-    /// It ended, and was started again.
-    crashed: bool,
-    /// Its random processes began again.
-    restarted: bool,
+    /// The rates of each box, and whether the group says that it has the current plan.
+    boxes: Vec<([Option<u64>; 2], dp::Box)>,
 }
 
 /// Runs a script, and checks what must hold.
 pub(crate) fn run(script: &Script) -> Report {
     let end = in_virtual_time(history(script));
     let mut trace = trace(&end.answers);
-    trace += &format!("{:?}\n", end.boxes.iter().map(|it| it.rates).collect::<Vec<_>>());
+    trace += &format!("{:?}\n", end.boxes.iter().map(|it| it.0).collect::<Vec<_>>());
     check::check(&end).report(trace)
 }
 
@@ -142,12 +132,9 @@ async fn history(script: &Script) -> End {
     let pending = plans.as_ref().map_or(usize::MAX, |it| it.schedule.len());
     drop(plans);
     let boxes = bed.boxes.iter().zip(bed.group.boxes());
-    let first = boxes.len() as u64 + 100;
     let boxes = boxes.map(|(it, listed)| {
-        let state = it.fake.state();
-        let rates = state.plan.as_ref().map(rates).unwrap_or_default();
-        let restarted = state.applies.iter().any(|it| it.restart);
-        BoxEnd { rates, listed, crashed: state.instance >= first, restarted }
+        let plan = it.fake.state().plan.clone().unwrap_or_default();
+        (rates(&plan), listed)
     });
     let end = End {
         boxes: boxes.collect(),
