@@ -43,6 +43,57 @@ impl linkemu::v1::Queue {
     }
 }
 
+/// One change, of one link.
+impl From<dataplane::v1::LinkChange> for dataplane::v1::ApplyRequest {
+    fn from(change: dataplane::v1::LinkChange) -> Self {
+        Self { changes: vec![change] }
+    }
+}
+
+impl dataplane::v1::ApplyResponse {
+    /// The link after a request of one change.
+    #[must_use]
+    pub fn into_one(mut self) -> dataplane::v1::LinkChanged {
+        self.changes.pop().unwrap_or_default()
+    }
+}
+
+/// One change, of one link, without a key.
+impl From<linkemu::v1::LinkUpdate> for linkemu::v1::UpdateLinksRequest {
+    fn from(update: linkemu::v1::LinkUpdate) -> Self {
+        Self { updates: vec![update], ..Self::default() }
+    }
+}
+
+/// Of the link of the metadata, whatever its generation, and only inside of the envelope.
+impl From<linkemu::v1::ProfileUpdate> for linkemu::v1::LinkUpdate {
+    fn from(profile: linkemu::v1::ProfileUpdate) -> Self {
+        Self { profile: Some(profile), ..Self::default() }
+    }
+}
+
+/// As that of a profile.
+impl From<linkemu::v1::PipeUpdate> for linkemu::v1::LinkUpdate {
+    fn from(pipe: linkemu::v1::PipeUpdate) -> Self {
+        Self { pipes: vec![pipe], ..Self::default() }
+    }
+}
+
+/// As that of a profile.
+impl From<linkemu::v1::Clients> for linkemu::v1::LinkUpdate {
+    fn from(clients: linkemu::v1::Clients) -> Self {
+        Self { clients: Some(clients), ..Self::default() }
+    }
+}
+
+impl linkemu::v1::UpdateLinksResponse {
+    /// The link after a request of one change.
+    #[must_use]
+    pub fn into_one(mut self) -> linkemu::v1::Link {
+        self.links.pop().unwrap_or_default()
+    }
+}
+
 /// Metadata key of a lease token (`linkemu/v1/lease.proto`).
 pub const LEASE_METADATA: &str = "linkemu-lease";
 

@@ -177,6 +177,20 @@ impl Member {
         }
     }
 
+    /// Has it make a change.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub async fn apply(
+        &self,
+        within: Duration,
+        change: dp::LinkChange,
+    ) -> Result<dp::LinkChanged, Status> {
+        let call = |mut c: Client, request| async move { c.apply(request).await };
+        let answer = self.call(within, dp::ApplyRequest::from(change), call).await;
+        answer.map(dp::ApplyResponse::into_one)
+    }
+
     /// Reads its statistics; with `mark` another span begins there.
     ///
     /// # Errors

@@ -204,14 +204,9 @@ async fn beam(context: &Context, name: &str, rate: Rate, target: &Target) -> Res
 }
 
 async fn set(context: &Context, clients: Clients, condition: &Condition) -> Result<(), Failure> {
-    let request = pb::SetClientsRequest {
-        clients: Some(clients.into_proto()),
-        expected_generation: condition.expect_generation,
-        lossy: condition.lossy,
-        request_id: condition.request_id.clone(),
-    };
+    let change = clients.into_proto().into();
     let connection = Connection::open(context).await?;
-    let answer = connection.call(|mut c| async move { c.set_clients(request).await }).await?;
+    let answer = set::update(&connection, Vec::new(), change, condition).await?;
     set::tell(context, "clients", &answer)
 }
 

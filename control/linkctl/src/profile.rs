@@ -101,14 +101,16 @@ pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
 
 async fn list(context: &Context) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
-    let mut answer = pb::ListProfilesResponse { more: true, ..Default::default() };
-    while answer.more {
-        let after = answer.profiles.last().map_or(String::new(), |last| last.name.clone());
-        let request = pb::ListProfilesRequest { after };
+    let mut answer = pb::ListProfilesResponse::default();
+    loop {
+        let request = pb::ListProfilesRequest { page_token: answer.next_page_token };
         let page = connection.call(|mut c| async move { c.list_profiles(request).await }).await?;
-        answer.more = page.more && !page.profiles.is_empty();
         answer.profiles.extend(page.profiles);
         answer.stored.extend(page.stored);
+        answer.next_page_token = page.next_page_token;
+        if answer.next_page_token.is_empty() {
+            break;
+        }
     }
     if context.output == Output::Json {
         let profiles = answer.profiles.iter().map(Json::from).collect();

@@ -28,6 +28,7 @@ use crate::destination::Destination;
 use crate::failure::{CHECK, Failure};
 use crate::scenario;
 use crate::set::{self, Patch};
+use crate::target::Condition;
 use ::certificate::{Certificate, Verdict};
 use buffers::{Buffers, Sizes};
 use clap::{Args, Parser};
@@ -256,7 +257,7 @@ async fn within(
     session: &mut Session,
     context: &Context,
     args: &RunArgs,
-    profile: pb::set_profile_request::Profile,
+    profile: pb::profile_update::Profile,
     scenario: Option<pb::run_scenario_request::Scenario>,
     tap: Option<Tap>,
 ) -> Result<Inside, Failure> {
@@ -344,21 +345,16 @@ fn report(
 async fn prepare(
     context: &Context,
     args: &RunArgs,
-    profile: pb::set_profile_request::Profile,
+    profile: pb::profile_update::Profile,
 ) -> Result<(Connection, pb::Profile), Failure> {
     let connection = session::connect(context).await?;
-    let request = pb::SetClientsRequest { clients: Some(clients()), ..Default::default() };
-    connection.call(|mut c| async move { c.set_clients(request).await }).await?;
-    let request = pb::SetProfileRequest {
-        profile: Some(profile),
-        seed: Some(args.seed),
+    let update = pb::LinkUpdate {
+        profile: Some(pb::ProfileUpdate { profile: Some(profile), seed: Some(args.seed) }),
+        pipes: args.changes.iter().map(set::pipe).collect::<Result<_, _>>()?,
+        clients: Some(clients()),
         ..Default::default()
     };
-    connection.call(|mut c| async move { c.set_profile(request).await }).await?;
-    for patch in &args.changes {
-        let request = set::request(patch)?;
-        connection.call(|mut c| async move { c.patch_link(request).await }).await?;
-    }
+    set::update(&connection, Vec::new(), update, &Condition::default()).await?;
     let request = pb::GetLinkRequest::default();
     let link = connection.call(|mut c| async move { c.get_link(request).await }).await?;
     Ok((connection, link.profile.unwrap_or_default()))

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl set`: changes of the link, or of several.
 
-mod several;
-
 use crate::argument;
 use crate::complete;
 use crate::connection::Connection;
@@ -17,7 +15,7 @@ use profile::{
     parse_size,
 };
 use proto::linkemu::v1 as pb;
-use proto::linkemu::v1::link_change::Change;
+use proto::{link_id, link_name};
 use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -191,48 +189,83 @@ const LOSSES: [&str; 6] =
 
 #[derive(Serialize)]
 struct View<'a> {
+    repeated: bool,
+    links: Vec<LinkView<'a>>,
+}
+
+#[derive(Serialize)]
+struct LinkView<'a> {
+    link: &'a str,
     generation: u64,
     effective_ns: u64,
     effective_utc: Option<String>,
     profile: &'a str,
     seed: u64,
     lossy: bool,
-    repeated: bool,
     remarks: &'a [String],
 }
 
-/// Makes a change and prints when it was applied.
-pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
-    let (change, remark) = match what {
-        Set::Profile { profile, seed, condition } => {
-            let request = pb::SetProfileRequest {
-                profile: Some(requested(profile)?),
-                seed: *seed,
-                expected_generation: condition.expect_generation,
-                lossy: condition.lossy,
-                request_id: condition.request_id.clone(),
-            };
-            (Change::SetProfile(request), None)
-        }
-        Set::Patch(what) => (Change::PatchLink(request(what)?), of_round_trip(what)),
-    };
-    let links = context.linkd.links();
-    if links.len() > 1 {
-        return several::run(context, &links, change, remark).await;
+impl<'a> From<&'a pb::UpdateLinksResponse> for View<'a> {
+    fn from(answer: &'a pb::UpdateLinksResponse) -> Self {
+        let view = |link: &'a pb::Link| {
+            let applied = link.applied.unwrap_or_default();
+            LinkView {
+                link: link_id(&link.name),
+                generation: applied.generation,
+                effective_ns: applied.effective_ns,
+                effective_utc: instant::utc(applied.effective_utc.as_ref()),
+                profile: link.profile.as_ref().map_or("", |profile| &profile.name),
+                seed: link.seed,
+                lossy: applied.lossy,
+                remarks: &link.remarks,
+            }
+        };
+        Self { repeated: answer.repeated, links: answer.links.iter().map(view).collect() }
     }
+}
+
+/// Makes a change of all links of the command or of none, and prints when it was applied.
+pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
+    let (change, condition, remark): (pb::LinkUpdate, _, _) = match what {
+        Set::Profile { profile, seed, condition } => {
+            let profile = Some(requested(profile)?);
+            (pb::ProfileUpdate { profile, seed: *seed }.into(), condition, None)
+        }
+        Set::Patch(what) => (pipe(what)?.into(), &what.target().condition, of_round_trip(what)),
+    };
     let connection = Connection::open(context).await?;
-    let mut change = match change {
-        Change::SetProfile(request) => connection
-            .call(|mut c| async move { c.set_profile(request).await })
-            .await
-            .map_err(|failure| beside_file(failure, what))?,
-        Change::PatchLink(request) => {
-            connection.call(|mut c| async move { c.patch_link(request).await }).await?
+    let mut answer = update(&connection, context.linkd.links(), change, condition)
+        .await
+        .map_err(|failure| beside_file(failure, what))?;
+    if let Some(link) = answer.links.first_mut() {
+        link.remarks.extend(remark);
+    }
+    let profile = answer.links.first().and_then(|link| link.profile.as_ref());
+    let profile = profile.map_or(String::new(), |profile| profile.name.clone());
+    tell(context, &profile, &answer)
+}
+
+/// Makes a change of all of these links or of none; without a name, of the link of the connection.
+pub async fn update(
+    connection: &Connection,
+    links: Vec<&str>,
+    update: pb::LinkUpdate,
+    condition: &Condition,
+) -> Result<pb::UpdateLinksResponse, Failure> {
+    let update = pb::LinkUpdate {
+        expected_generation: condition.expect_generation,
+        lossy: condition.lossy,
+        ..update
+    };
+    let updates = match &links[..] {
+        [] | [_] => vec![update],
+        links => {
+            let named = |link: &&str| pb::LinkUpdate { link: link_name(link), ..update.clone() };
+            links.iter().map(named).collect()
         }
     };
-    change.remarks.extend(remark);
-    let profile = change.profile.as_ref().map_or("", |profile| &profile.name);
-    tell(context, profile, &change)
+    let request = pb::UpdateLinksRequest { updates, request_id: condition.request_id.clone() };
+    connection.call(|mut c| async move { c.update_links(request).await }).await
 }
 
 /// Names the file that the user may have meant by the name of a profile.
@@ -247,33 +280,42 @@ fn beside_file(failure: Failure, what: &Set) -> Failure {
     }
 }
 
-/// Prints when a change was applied.
-pub fn tell(context: &Context, what: &str, change: &pb::ChangeResponse) -> Result<(), Failure> {
-    let applied = change.applied.unwrap_or_default();
-    match context.output {
-        Output::Text => {
-            let since = instant::applied(&applied, "at");
-            let mut lines = match change.repeated {
-                true => format!("carried out before: {since}"),
-                false => format!("{what} in force: {since}"),
-            };
-            for line in remarks(applied.lossy, &change.remarks) {
-                lines.push('\n');
-                lines.push_str(&line);
-            }
-            output::text(&lines)
-        }
-        Output::Json => output::json(&View {
-            generation: applied.generation,
-            effective_ns: applied.effective_ns,
-            effective_utc: instant::utc(applied.effective_utc.as_ref()),
-            profile: change.profile.as_ref().map_or("", |profile| &profile.name),
-            seed: change.seed,
-            lossy: applied.lossy,
-            repeated: change.repeated,
-            remarks: &change.remarks,
-        }),
+/// Prints when a change was applied, of one link to `what` or of several.
+pub fn tell(
+    context: &Context,
+    what: &str,
+    answer: &pb::UpdateLinksResponse,
+) -> Result<(), Failure> {
+    if context.output == Output::Json {
+        return output::json(&View::from(answer));
     }
+    let first = answer.links.first().and_then(|link| link.applied).unwrap_or_default();
+    let at = instant::applied(&first, "at");
+    let begin = if answer.repeated { "carried out before" } else { "in force" };
+    let mut text = match &answer.links[..] {
+        [_] if answer.repeated => format!("{begin}: {at}"),
+        [_] => format!("{what} {begin}: {at}"),
+        _ => {
+            let seconds = instant::seconds(first.effective_ns);
+            let utc = instant::utc(first.effective_utc.as_ref());
+            let utc = utc.map_or(String::new(), |utc| format!(" ({utc})"));
+            format!("{begin} at {seconds} of the dataplane's clock{utc}:")
+        }
+    };
+    let is_one = answer.links.len() == 1;
+    for pb::Link { name, profile, applied, remarks: notes, .. } in &answer.links {
+        let applied = applied.unwrap_or_default();
+        if !is_one {
+            let profile = profile.as_ref().map_or("", |profile| &profile.name);
+            let (link, generation) = (link_id(name), applied.generation);
+            text.push_str(&format!("\n  {link}: {profile}, generation {generation}"));
+        }
+        for line in remarks(applied.lossy, notes) {
+            text.push_str(if is_one { "\n" } else { "\n    " });
+            text.push_str(&line);
+        }
+    }
+    output::text(&text)
 }
 
 /// Remarks on a link that may surprise its owner, one per line.
@@ -301,8 +343,8 @@ fn of_round_trip(what: &Patch) -> Option<String> {
 }
 
 /// A name for linkd to know, or the profile of a file or of standard input.
-pub fn requested(profile: &str) -> Result<pb::set_profile_request::Profile, Failure> {
-    use pb::set_profile_request::Profile::{Inline, Name};
+pub fn requested(profile: &str) -> Result<pb::profile_update::Profile, Failure> {
+    use pb::profile_update::Profile::{Inline, Name};
     if profile == "-" {
         let text = std::io::read_to_string(std::io::stdin().take(profile::FILE_BYTES as u64))
             .map_err(|error| {
@@ -318,33 +360,46 @@ pub fn requested(profile: &str) -> Result<pb::set_profile_request::Profile, Fail
     Ok(Inline(Profile::from_file(Path::new(profile))?.into_proto()))
 }
 
-/// The patch of a command.
-pub fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
+impl Patch {
+    pub fn target(&self) -> &Target {
+        match self {
+            Self::Rate { target, .. }
+            | Self::Path { target, .. }
+            | Self::Delay { target, .. }
+            | Self::Queue { target, .. }
+            | Self::Loss { target, .. }
+            | Self::Part { target, .. } => target,
+        }
+    }
+}
+
+/// The values of a command, and their mask.
+pub fn pipe(what: &Patch) -> Result<pb::PipeUpdate, Failure> {
     let mut pipe = pb::Pipe::default();
     let given: Vec<&str>;
-    let (paths, target): (&[&str], &Target) = match what {
-        Patch::Rate { trace: Some(path), trace_step, target, .. } => {
+    let paths: &[&str] = match what {
+        Patch::Rate { trace: Some(path), trace_step, .. } => {
             pipe.rate_trace = Some(argument::trace(path, *trace_step)?);
-            (&["rate_trace"], target)
+            &["rate_trace"]
         }
-        Patch::Path { trace, trace_step, target } => {
+        Patch::Path { trace, trace_step, .. } => {
             pipe.path_trace = Some(argument::path_trace(trace, *trace_step)?);
-            (&["path_trace"], target)
+            &["path_trace"]
         }
-        Patch::Rate { rate, target, .. } => {
+        Patch::Rate { rate, .. } => {
             pipe.rate_bps = rate.and_then(Rate::bps);
-            (&["rate_bps"], target)
+            &["rate_bps"]
         }
-        Patch::Delay { base, rtt, slot, target } => {
+        Patch::Delay { base, rtt, slot, .. } => {
             let slot_ns = slot.unwrap_or(0);
             let base_ns = base.or(rtt.map(|rtt| rtt / 2)).unwrap_or(0);
             pipe.delay = Some(pb::Delay { base_ns, slot_ns, ..Default::default() });
             match slot {
-                Some(_) => (&["delay.base_ns", "delay.slot_ns"], target),
-                None => (&["delay.base_ns"], target),
+                Some(_) => &["delay.base_ns", "delay.slot_ns"],
+                None => &["delay.base_ns"],
             }
         }
-        Patch::Queue { limit, threshold, drop_at_threshold, drop_at_limit, tail_drop, target } => {
+        Patch::Queue { limit, threshold, drop_at_threshold, drop_at_limit, tail_drop, .. } => {
             let random_drop = threshold.map(|threshold_bytes| pb::RandomDrop {
                 threshold_bytes,
                 probability_at_threshold: *drop_at_threshold,
@@ -353,12 +408,12 @@ pub fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
             });
             pipe.queue = Some(pb::Queue { limit_bytes: *limit, random_drop, ..Default::default() });
             match random_drop {
-                Some(_) => (&["queue.limit_bytes", "queue.random_drop"], target),
-                None if *tail_drop => (&["queue"], target),
-                None => (&["queue.limit_bytes"], target),
+                Some(_) => &["queue.limit_bytes", "queue.random_drop"],
+                None if *tail_drop => &["queue"],
+                None => &["queue.limit_bytes"],
             }
         }
-        Patch::Loss { share, every, duration, law, target } => {
+        Patch::Loss { share, every, duration, law, .. } => {
             pipe.packet_loss = share.unwrap_or(0.0);
             let law = match law {
                 Law::Exponential => pb::DurationLaw::Exponential,
@@ -369,24 +424,21 @@ pub fn request(what: &Patch) -> Result<pb::PatchLinkRequest, Failure> {
                 pipe.outages.push(pb::Outage { interval_ns, duration_ns, law: law as i32 });
             }
             // Includes all losses of the channel: the class alone would not give the target.
-            (&LOSSES, target)
+            &LOSSES
         }
-        Patch::Part { part, target } => {
+        Patch::Part { part, .. } => {
             // One entry per line, so that the place of an error identifies it.
             let part = Part::from_toml(&part.join("\n"))
                 .map_err(|violations| Failure::invalid("this is no part of a link", violations))?;
             (pipe, given) = (part.pipe, part.paths);
-            (&given, target)
+            &given
         }
     };
     let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-    Ok(pb::PatchLinkRequest {
-        direction: pb::Direction::from(target.direction) as i32,
+    Ok(pb::PipeUpdate {
+        direction: pb::Direction::from(what.target().direction) as i32,
         pipe: Some(pipe),
         mask: Some(prost_types::FieldMask { paths }),
-        expected_generation: target.condition.expect_generation,
-        lossy: target.condition.lossy,
-        request_id: target.condition.request_id.clone(),
         ..Default::default()
     })
 }

@@ -45,7 +45,7 @@ pub async fn run(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let link =
         connection.call(|mut c| async move { c.get_link(pb::GetLinkRequest {}).await }).await?;
-    let pb::Link { profile, seed, applied, remarks } = link;
+    let pb::Link { profile, seed, applied, remarks, .. } = link;
     let applied = applied.unwrap_or_default();
     let stages = switch::places(&connection).await?;
     if context.output == Output::Json {

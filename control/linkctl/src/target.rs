@@ -14,7 +14,7 @@ pub struct Target {
     pub condition: Condition,
 }
 
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Condition {
     /// Refuse the change if the generation is not N, because another caller changed the link
     #[arg(long, value_name = "N")]

@@ -63,8 +63,8 @@ struct Taken {
     /// Its bytes, until it is answered.
     share: Option<Share>,
     turn: Turn,
-    /// For the audit log; null for what viewers may do.
-    summary: Value,
+    /// Links with what is asked of them, for the audit log; none for what viewers may do.
+    about: Vec<(String, Value)>,
     /// The field that needs the highest role, of those that are set.
     field: Option<(&'static str, Role)>,
 }
@@ -74,7 +74,8 @@ struct Asked {
     audit: Audit,
     caller: Caller,
     method: String,
-    request: Value,
+    /// Links with what is asked of them: a line each.
+    about: Vec<(String, Value)>,
 }
 
 impl Authorisation {
@@ -168,8 +169,9 @@ impl Authorisation {
                 true => request,
                 false => request.map(|body| Body::new(Limited::new(body, STREAM_BYTES))),
             };
-            let (share, turn, summary, field) = Default::default();
-            return Ok(Taken { request, method: None, share, turn, summary, field });
+            let about = vec![(caller.link.clone(), Value::Null)];
+            let (share, turn, field) = Default::default();
+            return Ok(Taken { request, method: None, share, turn, about, field });
         };
         let is_viewers = known.role == Role::Viewer;
         let is_question = is_viewers && !known.fields.is_empty();
@@ -177,11 +179,11 @@ impl Authorisation {
         let (head, mut body) = request.into_parts();
         let Received { bytes, share } = self.intake.read(caller, &mut body, limit + PREFIX).await?;
         let turn = self.turns.turn(caller, method, bytes.len()).await?;
-        let body = bytes.clone();
+        let (body, link) = (bytes.clone(), caller.link.clone());
         let examine = move || {
             shape::check(known, body.get(PREFIX..).unwrap_or_default())?;
             if is_viewers && !is_question {
-                return Ok((Value::Null, None));
+                return Ok((Vec::new(), None));
             }
             let message = summary::message(known.descriptor.input(), &body);
             let message = message.as_ref();
@@ -191,12 +193,14 @@ impl Authorisation {
             let set = known.fields.iter().filter(|(field, _)| is_set(field));
             let field = set.max_by_key(|(_, role)| *role);
             let field = field.map(|(field, role)| (field.name(), *role));
-            Ok::<_, Status>((message.map_or(Value::Null, summary::of), field))
+            let unread = || vec![(link.clone(), Value::Null)];
+            let about = message.map_or_else(unread, |message| summary::by_link(message, &link));
+            Ok::<_, Status>((about, field))
         };
-        let (summary, field) = turn.run(examine).await??;
+        let (about, field) = turn.run(examine).await??;
         let request = Request::from_parts(head, Body::new(Full::new(bytes)));
         let (method, share) = (Some(known), Some(share));
-        Ok(Taken { request, method, share, turn, summary, field })
+        Ok(Taken { request, method, share, turn, about, field })
     }
 
     async fn pass<S>(self, mut inner: S, request: Request<Body>) -> Result<Response<Body>, S::Error>
@@ -217,7 +221,7 @@ impl Authorisation {
             Ok(taken) => taken,
             Err(status) => return Ok(self.refuse(line("refused"), status)),
         };
-        let Taken { mut request, method: known, share, turn, summary, field } = taken;
+        let Taken { mut request, method: known, share, turn, about, field } = taken;
         let what = match field {
             Some((field, role)) if role > needed => {
                 needed = role;
@@ -226,8 +230,8 @@ impl Authorisation {
             _ => shown.clone(),
         };
         if caller.role < needed {
-            let line = Line { request: summary, ..line("refused") };
-            return Ok(self.refuse(line, denied(&caller, &what, needed)));
+            let status = denied(&caller, &what, needed);
+            return Ok(self.refuse_all(&caller, &shown, about, status));
         }
         let account = self.budgets.account(&caller);
         let unary = known.filter(|method| !method.descriptor.is_server_streaming());
@@ -252,13 +256,12 @@ impl Authorisation {
         }
         // Before the call has an effect, because each effect must be in the log.
         if let Err(status) = account.check(1) {
-            let line = Line { request: summary, ..line("refused") };
-            return Ok(self.refuse(line, status));
+            return Ok(self.refuse_all(&caller, &shown, about, status));
         }
         let caller = Caller { call: self.audit.number(), ..caller };
         request.extensions_mut().insert(caller.clone());
-        let asked = Asked { audit: self.audit.clone(), caller, method: shown, request: summary };
-        if let Err(error) = asked.write(Line { event: "asked", ..asked.line() }) {
+        let asked = Asked { audit: self.audit.clone(), caller, method: shown, about };
+        if let Err(error) = asked.write(Line { event: "asked", ..Line::default() }, &[]) {
             return Ok(unaudited(&error).into_http());
         }
         let call = Box::pin(inner.call(request));
@@ -282,6 +285,22 @@ impl Authorisation {
         status.into_http()
     }
 
+    /// Writes the refusal of what is asked of each link.
+    fn refuse_all(
+        &self,
+        caller: &Caller,
+        method: &str,
+        about: Vec<(String, Value)>,
+        status: Status,
+    ) -> Response<Body> {
+        for (link, request) in &about {
+            let request = request.clone();
+            let line = Line { link, request, ..Line::of("refused", caller, method) };
+            self.note_refusal(line, &status);
+        }
+        status.into_http()
+    }
+
     /// Audits that a call was refused.
     pub fn note_refusal(&self, line: Line<'_>, status: &Status) {
         let (code, message) = (&*name(status.code()), status.message());
@@ -290,13 +309,24 @@ impl Authorisation {
 }
 
 impl Asked {
-    fn line(&self) -> Line<'_> {
-        let request = self.request.clone();
-        Line { call: self.caller.call, request, ..Line::of("", &self.caller, &self.method) }
-    }
-
-    fn write(&self, line: Line<'_>) -> Result<(), AuditError> {
-        self.audit.write(&line)
+    /// Writes a line for each link, with its generation if there is one.
+    fn write(&self, line: Line<'_>, generations: &[u64]) -> Result<(), AuditError> {
+        let Self { audit, caller, method, about } = self;
+        for (place, (link, request)) in about.iter().enumerate() {
+            let (call, generation) = (caller.call, generations.get(place).copied());
+            let Line { event, code, message, .. } = line;
+            let request = request.clone();
+            audit.write(&Line {
+                call,
+                link,
+                request,
+                code,
+                generation,
+                message,
+                ..Line::of(event, caller, method)
+            })?;
+        }
+        Ok(())
     }
 
     /// Writes the outcome.
@@ -307,7 +337,7 @@ impl Asked {
         account: &Account,
     ) -> Response<Body> {
         let mut status = Status::from_header_map(response.headers());
-        let mut generation = None;
+        let mut generations = Vec::new();
         let unary = unary.filter(|_| status.is_none());
         let (head, body) = response.into_parts();
         let response = match unary {
@@ -320,7 +350,8 @@ impl Asked {
                 Ok(answer) => {
                     let trailers = answer.trailers.as_ref();
                     status = trailers.and_then(Status::from_header_map);
-                    generation = summary::generation(method.descriptor.output(), &answer.bytes);
+                    let output = method.descriptor.output();
+                    generations = summary::generations(output, &answer.bytes);
                     answer.charged(account)
                 }
             },
@@ -329,7 +360,8 @@ impl Asked {
             status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
         let code = &*name(code);
         // A failure refuses the next change; this one is done.
-        let _ = self.write(Line { event: "answered", code, message, generation, ..self.line() });
+        let line = Line { event: "answered", code, message, ..Line::default() };
+        let _ = self.write(line, &generations);
         response
     }
 }
@@ -386,7 +418,7 @@ fn link(headers: &HeaderMap) -> String {
     name.map(clip).unwrap_or_default()
 }
 
-pub(crate) fn unaudited(error: &AuditError) -> Status {
+fn unaudited(error: &AuditError) -> Status {
     Status::failed_precondition(clip(&format!(
         "linkd takes no changes while it cannot write down who makes them: {error}; make room on \
          the disk, or correct the file's permissions, then try again"
@@ -427,7 +459,7 @@ mod tests {
             }
         });
         let mut request = Request::new(Body::empty());
-        *request.uri_mut() = "/linkemu.v1.Linkemu/SetProfile".parse().unwrap();
+        *request.uri_mut() = "/linkemu.v1.Linkemu/UpdateLinks".parse().unwrap();
         request.extensions_mut().insert(Peer::local("bob"));
         let call = gate.pass(slow, request);
         assert!(tokio::time::timeout(Duration::from_millis(20), call).await.is_err());

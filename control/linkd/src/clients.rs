@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The client rules: read, replaced, and listed with the clients' accounts.
+//! The client rules, and the clients with their accounts.
 //!
 //! They are part of the current plan, like the profile: a change of either keeps the other, and
 //! both take effect in one generation at one instant.
 
-use crate::caller::Caller;
-use crate::control::{Cause, Control, Terms};
-use crate::named::Named;
-use crate::refusal;
+use crate::control::Control;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use tonic::Status;
 
-/// Clients in a message of a listing, and most in a page.
+/// Clients in a message of a listing.
 const PART: usize = 512;
-/// Clients in a page that does not say.
-const PAGE: usize = 50;
-/// Longest filter of a page.
-const FILTER_CHARS: usize = 64;
 
 /// The messages of a listing.
 pub(crate) type Listing =
@@ -32,71 +25,11 @@ impl Control {
         Ok(pb::GetClientsResponse { clients: Some(clients), applied })
     }
 
-    pub async fn set_clients(
-        &self,
-        caller: &Caller,
-        request: pb::SetClientsRequest,
-    ) -> Result<pb::ChangeResponse, Status> {
-        let cause = Cause { what: "set clients", caller };
-        let named = Named::new("SetClients", &caller.name, &request.request_id, &request);
-        let pb::SetClientsRequest { clients, expected_generation, lossy, request_id } = request;
-        let changing = async {
-            refusal::check_request_id(&request_id)?;
-            let missing =
-                || refusal::field("clients", "missing: send an empty message to say nothing");
-            let change =
-                dp::Change { clients: Some(clients.ok_or_else(missing)?), ..Default::default() };
-            let terms = Terms { expected_generation, lossy };
-            self.change(cause, named, change, terms).await
-        };
-        let answer = changing.await;
-        self.note(cause, &answer);
-        answer
-    }
-
     pub async fn list_clients(&self) -> Result<Listing, Status> {
         let part =
             |clients: &[pb::ClientState]| Ok(pb::ListClientsResponse { clients: clients.to_vec() });
         let parts: Vec<_> = self.all_clients().await?.chunks(PART).map(part).collect();
         Ok(tokio_stream::iter(parts))
-    }
-
-    pub async fn list_client_page(
-        &self,
-        request: pb::ListClientPageRequest,
-    ) -> Result<pb::ListClientPageResponse, Status> {
-        let order = request.order();
-        let pb::ListClientPageRequest { page_size, page_token, filter, .. } = request;
-        let size = match page_size as usize {
-            0 => PAGE,
-            size if size <= PART => size,
-            size => {
-                return Err(refusal::field("page_size", format!("{size} is more than {PART}")));
-            }
-        };
-        let start = match &*page_token {
-            "" => 0,
-            token => token.parse().map_err(|_| {
-                refusal::field("page_token", "not of ListClientPage: give next_page_token")
-            })?,
-        };
-        if filter.chars().count() > FILTER_CHARS {
-            let message = format!("longer than {FILTER_CHARS} characters: shorten it");
-            return Err(refusal::field("filter", message));
-        }
-        let filter = filter.to_lowercase();
-        let mut all = self.all_clients().await?;
-        all.retain(|state| state.client.to_lowercase().contains(&filter));
-        all.sort_by(|a, b| {
-            let by_count = rank(b, order).cmp(&rank(a, order));
-            by_count.then_with(|| a.client.cmp(&b.client))
-        });
-        let total = all.len();
-        let end = total.min(usize::saturating_add(start, size));
-        let next_page_token = if end < total { end.to_string() } else { String::new() };
-        let clients = all.drain(start.min(end)..end).collect();
-        let total_size = u32::try_from(total).unwrap_or(u32::MAX);
-        Ok(pb::ListClientPageResponse { clients, next_page_token, total_size })
     }
 
     /// Every client, those that have had no frame yet last.
@@ -143,18 +76,6 @@ impl Control {
         }));
         Ok(all)
     }
-}
-
-/// What clients are ordered by, descending; the same for all in order of names.
-fn rank(state: &pb::ClientState, order: pb::ClientOrder) -> u64 {
-    let accounts = [&state.forward_account, &state.return_account].into_iter().flatten();
-    let counts = accounts.filter_map(|account| match order {
-        pb::ClientOrder::Unspecified => None,
-        pb::ClientOrder::Received => account.received.map(|count| count.bytes),
-        pb::ClientOrder::Dropped => account.dropped.map(|count| count.packets),
-        pb::ClientOrder::Held => account.held.map(|count| count.bytes),
-    });
-    counts.fold(0, u64::saturating_add)
 }
 
 /// Without a weight it is 1.

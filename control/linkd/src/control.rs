@@ -9,27 +9,24 @@ mod lease;
 mod profiles;
 mod restore;
 mod switch;
-mod together;
+mod update;
 
 pub(crate) use boxes::BoxService;
 pub(crate) use switch::SwitchService;
-pub(crate) use together::{Find, change_links, lock_all};
+pub(crate) use update::{Find, lock_all, update_links};
 
 use crate::audit::{Audit, Line};
 use crate::caller::Caller;
 use crate::certificates::Listed;
 use crate::dataplane::Dataplane;
 use crate::events::Events;
-use crate::given;
 use crate::leases::{Leases, Now};
-use crate::named::Named;
-use crate::refusal;
 use crate::stalls::{Clocks, Stalls};
 use crate::state::Saver;
-use profile::{Catalog, Part, Violations};
+use profile::Catalog;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
-use proto::{MAIN_LINK, link_id};
+use proto::{MAIN_LINK, link_id, link_name};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -99,22 +96,8 @@ pub(crate) struct Changing {
 #[derive(Debug)]
 struct Unanswered {
     id: String,
-    what: &'static str,
+    what: String,
     caller: Caller,
-}
-
-/// How a change is made.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Terms {
-    pub expected_generation: Option<u64>,
-    pub lossy: bool,
-}
-
-/// The kind of a change, and its caller.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cause<'a> {
-    pub what: &'static str,
-    pub caller: &'a Caller,
 }
 
 impl Control {
@@ -212,70 +195,6 @@ impl Control {
         self.publish(pb::Event { kind, who, subject, message, ..Default::default() });
     }
 
-    pub async fn set_profile(
-        &self,
-        caller: &Caller,
-        request: pb::SetProfileRequest,
-    ) -> Result<pb::ChangeResponse, Status> {
-        let cause = Cause { what: "set profile", caller };
-        let named = Named::new("SetProfile", &caller.name, &request.request_id, &request);
-        let pb::SetProfileRequest { profile, seed, expected_generation, lossy, request_id } =
-            request;
-        let changing = async {
-            refusal::check_request_id(&request_id)?;
-            let change = self.replacement(profile, seed).await?;
-            let terms = Terms { expected_generation, lossy };
-            self.change(cause, named, change, terms).await
-        };
-        let answer = changing.await;
-        self.note(cause, &answer);
-        answer
-    }
-
-    async fn replacement(
-        &self,
-        profile: Option<pb::set_profile_request::Profile>,
-        seed: Option<u64>,
-    ) -> Result<dp::Change, Status> {
-        let profile = Some(self.requested(profile).await?);
-        Ok(dp::Change { profile, seed, restart: true, ..Default::default() })
-    }
-
-    /// Changes parts of the link.
-    pub async fn patch_link(
-        &self,
-        caller: &Caller,
-        request: pb::PatchLinkRequest,
-    ) -> Result<pb::ChangeResponse, Status> {
-        let cause = Cause { what: "patch link", caller };
-        let named = Named::new("PatchLink", &caller.name, &request.request_id, &request);
-        let changing = async {
-            refusal::check_request_id(&request.request_id)?;
-            let pb::PatchLinkRequest { expected_generation, lossy, .. } = request;
-            let change = patch(request)?;
-            let terms = Terms { expected_generation, lossy };
-            self.change(cause, named, change, terms).await
-        };
-        let answer = changing.await;
-        self.note(cause, &answer);
-        answer
-    }
-
-    /// Makes a change, if the caller may change the link.
-    pub async fn change(
-        &self,
-        cause: Cause<'_>,
-        named: Option<Named>,
-        change: dp::Change,
-        terms: Terms,
-    ) -> Result<pb::ChangeResponse, Status> {
-        let mut changing = self.changing().await;
-        changing.leases.check(cause.caller)?;
-        let mut answer = Box::pin(self.apply(&mut changing, cause, named, change, terms)).await?;
-        answer.remarks.extend(self.unsaved());
-        Ok(answer)
-    }
-
     /// A remark for as long as the state cannot be written.
     pub fn unsaved(&self) -> Option<String> {
         self.state_failure().borrow().as_ref().map(|why| {
@@ -290,46 +209,9 @@ impl Control {
         self.0.saver.failure()
     }
 
-    /// Makes a change of the dataplane's plan. A dataplane that was restarted is restored to the last
-    /// link first.
-    async fn apply(
-        &self,
-        changing: &mut Changing,
-        Cause { what, caller }: Cause<'_>,
-        named: Option<Named>,
-        change: dp::Change,
-        terms: Terms,
-    ) -> Result<pb::ChangeResponse, Status> {
-        let Shared { dataplane, saver, .. } = &*self.0;
-        if saver.state().instance == 0 {
-            self.look(changing).await?;
-        }
-        let id = new_id()?;
-        let request = |instance| dp::ApplyRequest {
-            expected_instance: instance,
-            ..request(Cause { what, caller }, &id, named.as_ref(), change.clone(), terms)
-        };
-        let instance = saver.state().instance;
-        let mut answer = dataplane.apply(request(instance)).await;
-        if answer.as_ref().is_err_and(|status| status.code() == Code::Aborted)
-            && dataplane.plan().await?.instance != instance
-        {
-            self.look(changing).await?;
-            answer = dataplane.apply(request(saver.state().instance)).await;
-        }
-        if answer.as_ref().is_err_and(is_away) {
-            self.expect(id, what, caller);
-        }
-        Ok(self.applied(changing, answer?).await)
-    }
-
     /// Keeps a change that the dataplane made, and waits for its event.
-    async fn applied(
-        &self,
-        changing: &mut Changing,
-        answer: dp::ApplyResponse,
-    ) -> pb::ChangeResponse {
-        let dp::ApplyResponse { applied, remarks, repeated, plan, sequence } = answer;
+    async fn applied(&self, changing: &mut Changing, answer: dp::LinkChanged) -> pb::Link {
+        let dp::LinkChanged { applied, remarks, repeated, plan, sequence } = answer;
         let (generation, instance) =
             (applied.unwrap_or_default().generation, self.0.saver.state().instance);
         if let Some(plan) = plan.as_ref().filter(|_| !repeated) {
@@ -347,16 +229,16 @@ impl Control {
             tokio::spawn(async move { dataplane.meet_clients().await });
         }
         let dp::Plan { profile, seed, .. } = plan.unwrap_or_default();
-        pb::ChangeResponse { applied, profile, seed, remarks, repeated }
+        pb::Link { name: link_name(self.name()), profile, seed, applied, remarks }
     }
 
     /// Remembers a change that the dataplane did not answer in time, and may still make.
-    fn expect(&self, id: String, what: &'static str, caller: &Caller) {
+    fn expect(&self, id: String, what: String, caller: Caller) {
         let mut unanswered = self.unanswered();
         if unanswered.len() == UNANSWERED {
             unanswered.pop_front();
         }
-        unanswered.push_back(Unanswered { id, what, caller: caller.clone() });
+        unanswered.push_back(Unanswered { id, what, caller });
     }
 
     fn unanswered(&self) -> std::sync::MutexGuard<'_, VecDeque<Unanswered>> {
@@ -383,7 +265,7 @@ impl Control {
             place.and_then(|place| unanswered.remove(place))
         };
         if let Some(Unanswered { what, caller, .. }) = late {
-            let rest = event.message.strip_prefix(what).unwrap_or(&event.message);
+            let rest = event.message.strip_prefix(&*what).unwrap_or(&event.message);
             event.message = format!("{what}, after its deadline{rest}");
             let message = format!("{what}, after its deadline");
             let (call, generation, message) = (caller.call, event.generation, &*message);
@@ -414,68 +296,6 @@ impl Control {
     pub fn saver(&self) -> &Saver {
         &self.0.saver
     }
-
-    /// Logs a change or its refusal.
-    pub fn note(&self, cause: Cause<'_>, answer: &Result<pb::ChangeResponse, Status>) {
-        let Cause { what, caller } = cause;
-        let Caller { name: who, from, .. } = caller;
-        match answer {
-            Ok(change) if change.repeated => tracing::info!(what, who, from, "sent again"),
-            Ok(_) => {}
-            Err(status) => {
-                tracing::info!(what, who, from, code = ?status.code(), why = status.message(), "refused");
-            }
-        }
-    }
-}
-
-/// The request for a change, to any dataplane.
-fn request(
-    Cause { what, caller }: Cause<'_>,
-    id: &str,
-    named: Option<&Named>,
-    change: dp::Change,
-    terms: Terms,
-) -> dp::ApplyRequest {
-    dp::ApplyRequest {
-        change: Some(change),
-        cause: Some(dp::Cause {
-            what: what.to_owned(),
-            who: caller.name.clone(),
-            id: id.to_owned(),
-            ..Default::default()
-        }),
-        expected_generation: terms.expected_generation,
-        lossy: terms.lossy,
-        key: named.map_or_else(String::new, Named::key),
-        fingerprint: named.map_or_else(String::new, Named::fingerprint),
-        expected_instance: 0,
-        at_ns: None,
-    }
-}
-
-/// An id of a change.
-fn new_id() -> Result<String, Status> {
-    Ok(format!("{:016x}", getrandom::u64().map_err(unrandom)?))
-}
-
-fn patch(request: pb::PatchLinkRequest) -> Result<dp::Change, Status> {
-    Ok(dp::Change { parts: vec![part(request)?], ..Default::default() })
-}
-
-/// The part of a request. TOML is read here, everything else is checked by the dataplane.
-fn part(request: pb::PatchLinkRequest) -> Result<dp::Part, Status> {
-    let pb::PatchLinkRequest { direction, pipe, mask, toml, .. } = request;
-    if toml.is_empty() {
-        return Ok(dp::Part { direction, pipe, mask });
-    }
-    let mut found = Violations::default();
-    if pipe.is_some() || mask.is_some() {
-        found.push("toml", "given beside `pipe` or `mask`: give one or the other");
-    }
-    let read = found.into_result().and_then(|()| Part::from_toml(&toml));
-    let read = read.map_err(|found| refusal::invalid("the patch", &found))?;
-    Ok(given::part(direction, &read))
 }
 
 /// Runs a change to completion, even if the caller disconnects: otherwise the current link, the disk

@@ -365,20 +365,14 @@ impl Dataplane {
         GroupClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES)
     }
 
-    /// Makes a change. Not tried again, because the dataplane may have made it.
-    pub async fn apply(&self, request: dp::ApplyRequest) -> Result<dp::ApplyResponse, Status> {
-        let call = |mut c: Client, request| async move { c.apply(request).await };
-        self.change(Box::pin(self.controlling(request, call))).await
-    }
-
-    /// Makes changes of several links, or none. Not tried again.
-    pub async fn apply_links(
+    /// Makes changes of links, or none. Not tried again, because the dataplane may have made them.
+    pub async fn apply(
         &self,
-        links: Vec<dp::LinkApply>,
-    ) -> Result<Vec<dp::ApplyResponse>, Status> {
-        let call = |mut c: Client, request| async move { c.apply_links(request).await };
-        let request = dp::ApplyLinksRequest { links };
-        Ok(self.change(Box::pin(self.controlling(request, call))).await?.links)
+        changes: Vec<dp::LinkChange>,
+    ) -> Result<Vec<dp::LinkChanged>, Status> {
+        let call = |mut c: Client, request| async move { c.apply(request).await };
+        let request = dp::ApplyRequest { changes };
+        Ok(self.change(Box::pin(self.controlling(request, call))).await?.changes)
     }
 
     /// The answer to a change, within its deadline.

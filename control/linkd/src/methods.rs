@@ -151,7 +151,7 @@ mod tests {
         let of = |name: &str| (role_of(name), find(name).map_or(0, |it| it.fields.len()));
         assert_eq!(of("linkemu.v1.Linkemu/GetLink"), (Viewer, 0));
         assert_eq!(of("linkemu.v1.Linkemu/GetStats"), (Viewer, 1));
-        assert_eq!(of("linkemu.v1.Linkemu/SetProfile"), (Operator, 0));
+        assert_eq!(of("linkemu.v1.Linkemu/UpdateLinks"), (Operator, 0));
         // The answer contains packets.
         assert_eq!(of("linkemu.v1.Captures/Capture"), (Operator, 0));
         let steal = &find("linkemu.v1.Leases/AcquireLease").unwrap().fields[..];

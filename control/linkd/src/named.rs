@@ -49,8 +49,8 @@ mod tests {
 
     #[test]
     fn key_depends_on_caller_and_id_and_fingerprint_on_the_request() {
-        let request = |seed| pb::SetProfileRequest { seed: Some(seed), ..Default::default() };
-        let of = |caller, id, seed| Named::new("SetProfile", caller, id, &request(seed));
+        let request = |seed| pb::ProfileUpdate { seed: Some(seed), ..Default::default() };
+        let of = |caller, id, seed| Named::new("UpdateLinks", caller, id, &request(seed));
         assert_eq!(of("ci", "", 1), None);
         let named = of("a", "bc", 1).unwrap();
         assert_ne!(named.key(), of("ab", "c", 1).unwrap().key());

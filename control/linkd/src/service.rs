@@ -3,7 +3,7 @@
 
 use crate::caller::Caller;
 use crate::clients;
-use crate::control::{change_links, to_its_end};
+use crate::control::{to_its_end, update_links};
 use crate::given;
 use crate::links::Links;
 use crate::refusal;
@@ -13,6 +13,7 @@ use futures_util::stream::unfold;
 use profile::{Entry, Origin};
 use prost::Message;
 use proto::dataplane::v1 as dp;
+use proto::link_name;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_server::Linkemu;
 use std::time::Duration;
@@ -37,13 +38,15 @@ impl Linkemu for Service {
         request: Request<pb::ListProfilesRequest>,
     ) -> Result<Response<pb::ListProfilesResponse>, Status> {
         self.links.main().control.read_all().await;
-        let after = request.into_inner().after;
+        // The name after which the page begins.
+        let after = request.into_inner().page_token;
         let catalog = self.links.main().control.catalog();
         let (mut answer, mut bytes) = (pb::ListProfilesResponse::default(), 0);
         for Entry { profile, origin } in catalog.iter().filter(|it| *it.profile.name() > *after) {
             bytes += profile.as_proto().encoded_len();
             if bytes > LIST_BYTES && !answer.profiles.is_empty() {
-                answer.more = true;
+                answer.next_page_token =
+                    answer.profiles.last().map_or(String::new(), |last| last.name.clone());
                 break;
             }
             if *origin == Origin::Stored {
@@ -106,32 +109,18 @@ impl Linkemu for Service {
         Ok(Response::new(pb::ValidateProfileResponse { violations }))
     }
 
-    async fn set_profile(
+    async fn update_links(
         &self,
-        request: Request<pb::SetProfileRequest>,
-    ) -> Result<Response<pb::ChangeResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.links.control(&request)?);
-        let request = request.into_inner();
-        to_its_end(async move { control.set_profile(&caller, request).await }).await
-    }
-
-    async fn patch_link(
-        &self,
-        request: Request<pb::PatchLinkRequest>,
-    ) -> Result<Response<pb::ChangeResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.links.control(&request)?);
-        let request = request.into_inner();
-        to_its_end(async move { control.patch_link(&caller, request).await }).await
-    }
-
-    async fn change_links(
-        &self,
-        request: Request<pb::ChangeLinksRequest>,
-    ) -> Result<Response<pb::ChangeLinksResponse>, Status> {
+        request: Request<pb::UpdateLinksRequest>,
+    ) -> Result<Response<pb::UpdateLinksResponse>, Status> {
         let (caller, links) = (Caller::of(&request), self.links.clone());
+        let own = self.links.control(&request);
         let request = request.into_inner();
-        to_its_end(async move { change_links(&|name| links.named(name), &caller, request).await })
-            .await
+        let find = move |name: &str| match name {
+            "" => own.clone(),
+            name => links.named(name),
+        };
+        to_its_end(async move { update_links(&find, &caller, request).await }).await
     }
 
     async fn get_link(
@@ -143,7 +132,8 @@ impl Linkemu for Service {
         let dp::GetPlanResponse { plan, applied, mut remarks, .. } = in_force;
         remarks.extend(control.unsaved());
         let dp::Plan { profile, seed, .. } = plan.unwrap_or_default();
-        Ok(Response::new(pb::Link { profile, seed, applied, remarks }))
+        let name = link_name(control.name());
+        Ok(Response::new(pb::Link { name, profile, seed, applied, remarks }))
     }
 
     async fn get_stats(
@@ -184,15 +174,6 @@ impl Linkemu for Service {
         self.links.control(&request)?.clients().await.map(Response::new)
     }
 
-    async fn set_clients(
-        &self,
-        request: Request<pb::SetClientsRequest>,
-    ) -> Result<Response<pb::ChangeResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.links.control(&request)?);
-        let request = request.into_inner();
-        to_its_end(async move { control.set_clients(&caller, request).await }).await
-    }
-
     type ListClientsStream = clients::Listing;
 
     async fn list_clients(
@@ -200,14 +181,6 @@ impl Linkemu for Service {
         request: Request<pb::ListClientsRequest>,
     ) -> Result<Response<Self::ListClientsStream>, Status> {
         self.links.control(&request)?.list_clients().await.map(Response::new)
-    }
-
-    async fn list_client_page(
-        &self,
-        request: Request<pb::ListClientPageRequest>,
-    ) -> Result<Response<pb::ListClientPageResponse>, Status> {
-        let control = self.links.control(&request)?;
-        control.list_client_page(request.into_inner()).await.map(Response::new)
     }
 
     type WatchStatsStream = Messages<pb::Stats>;

@@ -171,7 +171,8 @@ mod tests {
         let matches = vec![pb::Match::default(); 16_384];
         let client = pb::Client { matches, ..Default::default() };
         let clients = pb::Clients { clients: vec![client], ..Default::default() };
-        let request = pb::SetClientsRequest { clients: Some(clients), ..Default::default() };
-        check(find("linkemu.v1.Linkemu/SetClients").unwrap(), &request.encode_to_vec()).unwrap();
+        let update = pb::LinkUpdate::from(clients);
+        let request = pb::UpdateLinksRequest::from(update);
+        check(find("linkemu.v1.Linkemu/UpdateLinks").unwrap(), &request.encode_to_vec()).unwrap();
     }
 }

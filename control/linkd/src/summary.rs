@@ -6,6 +6,7 @@
 //! length. Bytes, and fields with the name of a secret, are left out.
 
 use crate::refusal::clip;
+use proto::{link_id, link_name};
 use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, ReflectMessage, Value};
 use serde_json::{Map, Value as Json, json};
 
@@ -13,9 +14,13 @@ use serde_json::{Map, Value as Json, json};
 const SECRET: &[&str] = &["token", "secret", "password", "credential", "key"];
 /// Longest field mask.
 const PATHS: usize = 16;
+/// Longest list of messages that are shown.
+const PARTS: usize = 4;
 /// Length of the prefix of a gRPC message: a flag for compression, and its length.
 const PREFIX: usize = 5;
-/// A message without a name that is small enough to be shown whole.
+/// Messages that are small enough to be shown whole.
+const WHOLE: &[&str] = &["linkemu.v1.ProfileUpdate", "linkemu.v1.PipeUpdate"];
+/// One that is about all clients without a field.
 const GATE: &str = "linkemu.v1.Gate";
 /// A list of paths.
 const MASK: &str = "google.protobuf.FieldMask";
@@ -28,17 +33,46 @@ pub(crate) fn message(kind: MessageDescriptor, body: &[u8]) -> Option<DynamicMes
     DynamicMessage::decode(kind, rest.get(..usize::try_from(length).ok()?)?).ok()
 }
 
-/// Value of `applied.generation`, or of `generation` if the type has no `applied`. 0 if it is not set,
-/// nothing if the type has neither.
-pub(crate) fn generation(kind: MessageDescriptor, body: &[u8]) -> Option<u64> {
+/// Generations that an answer gives: of each of its `links`, or else the value of `applied.generation`, or of
+/// `generation` if the type has no `applied`. 0 if it is not set, nothing if the type has none.
+pub(crate) fn generations(kind: MessageDescriptor, body: &[u8]) -> Vec<u64> {
     // Answers may be long.
-    ["applied", "generation"].iter().find(|name| kind.get_field_by_name(name).is_some())?;
-    let message = message(kind, body)?;
+    let fields = ["links", "applied", "generation"];
+    if fields.iter().all(|name| kind.get_field_by_name(name).is_none()) {
+        return Vec::new();
+    }
+    let Some(message) = message(kind, body) else { return Vec::new() };
+    match message.get_field_by_name("links").as_deref().and_then(Value::as_list) {
+        Some(links) => {
+            links.iter().filter_map(|link| generation(link.as_message()?)).collect()
+        }
+        None => generation(&message).into_iter().collect(),
+    }
+}
+
+fn generation(message: &DynamicMessage) -> Option<u64> {
     let of = |message: &DynamicMessage| message.get_field_by_name("generation")?.as_u64();
     match message.get_field_by_name("applied").as_deref().and_then(Value::as_message) {
         Some(applied) => of(applied),
-        None => of(&message),
+        None => of(message),
     }
+}
+
+/// The links that a request changes, each with the short form of its change: those of `updates`, or else
+/// the `link` of the metadata with the whole.
+pub(crate) fn by_link(message: &DynamicMessage, link: &str) -> Vec<(String, Json)> {
+    let updates = message.get_field_by_name("updates");
+    let updates = updates.as_deref().and_then(Value::as_list).unwrap_or_default();
+    if !(1..=owner::MOST_LINKS).contains(&updates.len()) {
+        return vec![(link.to_owned(), of(message))];
+    }
+    let updates = updates.iter().filter_map(Value::as_message).map(|update| {
+        let named = update.get_field_by_name("link");
+        let named = named.as_deref().and_then(Value::as_str).filter(|name| !name.is_empty());
+        let named = named.map(|name| clip(&link_name(link_id(name))));
+        (named.unwrap_or_else(|| link.to_owned()), of(update))
+    });
+    updates.collect()
 }
 
 /// The short form of a message.
@@ -72,6 +106,9 @@ fn short(kind: &Kind, value: &Value) -> Option<Json> {
         Value::Message(message) => named(message),
         Value::List(list) => match kind {
             Kind::String => texts(list),
+            Kind::Message(kind) if WHOLE.contains(&kind.full_name()) && list.len() <= PARTS => {
+                list.iter().filter_map(Value::as_message).map(of).collect()
+            }
             _ => json!(format!("{} of them", list.len())),
         },
         Value::Map(map) => json!(format!("{} of them", map.len())),
@@ -89,6 +126,7 @@ fn named(message: &DynamicMessage) -> Json {
             Json::Null => json!("of all clients"),
             gate => gate,
         },
+        name if WHOLE.contains(&name) => of(message),
         _ => match message.get_field_by_name("name").as_deref().and_then(Value::as_str) {
             Some(name) => json!({ "name": clip(name) }),
             None => json!("given"),
@@ -116,6 +154,8 @@ mod tests {
     use prost::encoding::encode_varint;
     use proto::linkemu::v1 as pb;
 
+    const UPDATE: &str = "linkemu.v1.Linkemu/UpdateLinks";
+
     fn framed(message: &impl Message) -> Vec<u8> {
         let bytes = message.encode_to_vec();
         [&[0][..], &(bytes.len() as u32).to_be_bytes(), &bytes].concat()
@@ -137,27 +177,36 @@ mod tests {
             forward_pipe: Some(pb::Pipe::default()),
             ..Default::default()
         };
-        let request = pb::SetProfileRequest {
-            profile: Some(pb::set_profile_request::Profile::Inline(profile)),
+        let set = pb::ProfileUpdate {
+            profile: Some(pb::profile_update::Profile::Inline(profile)),
             seed: Some(7),
-            ..Default::default()
         };
-        assert_eq!(
-            summary("linkemu.v1.Linkemu/SetProfile", &request),
-            json!({ "inline": { "name": "mine" }, "seed": 7 })
-        );
         let paths = (0..20).map(|n| format!("p{n}")).collect();
-        let request = pb::PatchLinkRequest {
+        let patch = pb::PipeUpdate {
             direction: pb::Direction::Forward as i32,
             mask: Some(prost_types::FieldMask { paths }),
             pipe: Some(pb::Pipe { rate_bps: Some(5_000), ..Default::default() }),
             ..Default::default()
         };
-        let found = summary("linkemu.v1.Linkemu/PatchLink", &request);
-        assert_eq!(found["direction"], "DIRECTION_FORWARD");
-        assert_eq!(found["pipe"], "given");
-        assert_eq!(found["mask"][15], "p15");
-        assert_eq!(found["mask"][16], "and 4 more");
+        let patch = pb::LinkUpdate { link: "links/b".into(), lossy: true, ..patch.into() };
+        let updates = vec![pb::LinkUpdate::from(set), patch];
+        let request = pb::UpdateLinksRequest { updates, ..Default::default() };
+        let request = request_of(UPDATE, &framed(&request)).unwrap();
+        let found = by_link(&request, "links/a");
+        let whole = json!({ "profile": { "inline": { "name": "mine" }, "seed": 7 } });
+        assert_eq!(found[0], ("links/a".to_owned(), whole));
+        let (link, patch) = &found[1];
+        assert_eq!((&**link, &patch["lossy"]), ("links/b", &json!(true)));
+        let pipe = &patch["pipes"][0];
+        assert_eq!((&pipe["direction"], &pipe["pipe"]), (&json!("DIRECTION_FORWARD"), &json!("given")));
+        assert_eq!((&pipe["mask"][15], &pipe["mask"][16]), (&json!("p15"), &json!("and 4 more")));
+        // No list of an attacker makes more lines than links can change.
+        for n in [0, owner::MOST_LINKS + 1] {
+            let updates = vec![pb::LinkUpdate::default(); n];
+            let request = pb::UpdateLinksRequest { updates, ..Default::default() };
+            let request = request_of(UPDATE, &framed(&request)).unwrap();
+            assert_eq!(by_link(&request, "links/a").len(), 1, "{n}");
+        }
         assert_eq!(
             summary("linkemu.v1.Linkemu/GetStats", &pb::GetStatsRequest::default()),
             Json::Null
@@ -209,25 +258,27 @@ mod tests {
 
     #[test]
     fn generation_of_an_answer_is_that_of_the_applied_change() {
-        let generation_of = |method: &str, answer: &[u8]| {
+        let generations_of = |method: &str, answer: &[u8]| {
             let length = u32::try_from(answer.len()).unwrap().to_be_bytes();
             let body = [&[0][..], &length, answer].concat();
-            generation(find(method).unwrap().descriptor.output(), &body)
+            generations(find(method).unwrap().descriptor.output(), &body)
         };
-        let applied = Some(pb::Applied { generation: 7, ..Default::default() });
-        let answer = pb::ChangeResponse { applied, ..Default::default() }.encode_to_vec();
-        assert_eq!(generation_of("linkemu.v1.Linkemu/SetProfile", &answer), Some(7));
-        assert_eq!(generation_of("linkemu.v1.Linkemu/SetProfile", &[]), Some(0));
+        let link = |generation| {
+            let applied = Some(pb::Applied { generation, ..Default::default() });
+            pb::Link { applied, ..Default::default() }
+        };
+        let answer = pb::UpdateLinksResponse { links: vec![link(7), link(8)], repeated: false };
+        assert_eq!(generations_of(UPDATE, &answer.encode_to_vec()), [7, 8]);
+        assert!(generations_of(UPDATE, &[]).is_empty());
         let answer = pb::ReleaseLeaseResponse { generation: Some(9) }.encode_to_vec();
-        assert_eq!(generation_of("linkemu.v1.Leases/ReleaseLease", &answer), Some(9));
-        assert_eq!(generation_of("linkemu.v1.Linkemu/GetVersion", &[]), None);
+        assert_eq!(generations_of("linkemu.v1.Leases/ReleaseLease", &answer), [9]);
+        assert!(generations_of("linkemu.v1.Linkemu/GetVersion", &[]).is_empty());
     }
 
     #[test]
     fn what_is_cut_compressed_or_garbage_has_no_summary() {
-        let read = |body: &[u8]| request_of("linkemu.v1.Linkemu/SetProfile", body);
-        let request = pb::SetProfileRequest { seed: Some(1 << 60), ..Default::default() };
-        let good = framed(&request);
+        let read = |body: &[u8]| request_of("linkemu.v1.Linkemu/GetProfile", body);
+        let good = framed(&pb::GetProfileRequest { name: "viasat2".into() });
         for length in 0..good.len() {
             assert!(read(&good[..length]).is_none(), "{length}");
         }

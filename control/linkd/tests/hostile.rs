@@ -2,7 +2,7 @@
 //! Calls of all roles and noise over the network. Drawn requests of all methods are in `tests/fuzz`.
 
 use crate::common::pki::{Ask, Authority, channel, tls};
-use crate::common::{Lab, mask, rate};
+use crate::common::{Lab, only, rate, to_profile, to_values};
 use linkd::{Limits, Listen, Security};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -55,12 +55,9 @@ async fn nothing_over_the_network_makes_linkd_panic_or_pass_the_gate() {
     for n in 0..300 {
         let who = n % ROLES.len();
         let name = ["viasat2", "none"][n / ROLES.len() % 2];
-        let profile = Some(pb::set_profile_request::Profile::Name(name.into()));
-        let set = pb::SetProfileRequest { profile, ..Default::default() };
-        let (pipe, mask) = (Some(rate(50_000)), Some(mask(&["rate_bps"])));
-        let patch = pb::PatchLinkRequest { pipe, mask, ..Default::default() };
-        for answer in [clients[who].set_profile(set).await, clients[who].patch_link(patch).await] {
-            match (who, answer) {
+        let (set, patch) = (to_profile(name), to_values(&["rate_bps"], rate(50_000)));
+        for request in [only(set), only(patch)] {
+            match (who, clients[who].update_links(request).await) {
                 (1, Ok(_)) => changes += 1,
                 (1, Err(status)) => assert_eq!(status.code(), Code::NotFound),
                 (_, answer) => {

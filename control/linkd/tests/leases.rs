@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Leases: one user at a time, and nothing left behind by a dead one.
 
-use crate::common::Lab;
+use crate::common::{Lab, only, to_profile};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::certificates_client::CertificatesClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
@@ -27,11 +27,10 @@ fn leases(lab: &Lab) -> LeasesClient<Channel> {
     LeasesClient::new(lab.linkd())
 }
 
-async fn set(lab: &mut Lab, name: &str, token: &str) -> Result<pb::ChangeResponse, tonic::Status> {
-    let profile = Some(pb::set_profile_request::Profile::Name(name.into()));
-    let mut request = Request::new(pb::SetProfileRequest { profile, ..Default::default() });
+async fn set(lab: &mut Lab, name: &str, token: &str) -> Result<(), tonic::Status> {
+    let mut request = Request::new(only(to_profile(name)));
     request.metadata_mut().insert(proto::LEASE_METADATA, token.parse().unwrap());
-    lab.client.set_profile(request).await.map(tonic::Response::into_inner)
+    lab.client.update_links(request).await.map(drop)
 }
 
 #[tokio::test]
@@ -39,7 +38,7 @@ async fn only_the_holder_changes_the_link() {
     let mut lab = Lab::new();
     let mine = acquire(&lab, request("ci 7", 60)).await.unwrap();
     set(&mut lab, "viasat2", &mine.token).await.unwrap();
-    for status in [lab.set("geo-600").await, set(&mut lab, "geo-600", "guessed").await] {
+    for status in [lab.set("geo-600").await.map(drop), set(&mut lab, "geo-600", "guessed").await] {
         let status = status.unwrap_err();
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert!(status.message().contains("leased to ci 7"), "{}", status.message());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Several links: plans, leases and saved states are separate.
 
-use crate::common::{Lab, until};
+use crate::common::{Lab, only, to_profile, until};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
@@ -34,10 +34,9 @@ async fn delete(lab: &Lab, name: &str) -> Result<(), Status> {
 }
 
 async fn set(lab: &mut Lab, link: &str, profile: &str, token: &str) -> Result<u64, Status> {
-    let profile = Some(pb::set_profile_request::Profile::Name(profile.into()));
-    let request = pb::SetProfileRequest { profile, ..Default::default() };
-    let change = lab.client.set_profile(about(request, link, token)).await?.into_inner();
-    Ok(change.applied.unwrap().generation)
+    let request = about(only(to_profile(profile)), link, token);
+    let link = lab.client.update_links(request).await?.into_inner().into_one();
+    Ok(link.applied.unwrap().generation)
 }
 
 pub async fn shown(lab: &mut Lab, link: &str) -> Result<String, Status> {

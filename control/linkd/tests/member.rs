@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A linkd of a box of a group: what it lets pass to the dataplane, and what it refuses.
 
-use crate::common::Lab;
+use crate::common::{Lab, only, to_profile};
 use crate::common::pki::{Ask, Authority, channel};
 use linkd::{Listen, Reload, Security};
 use proto::dataplane::v1 as dp;
@@ -51,7 +51,7 @@ impl Member {
 fn set() -> dp::ApplyRequest {
     let profile = profile::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
     let change = dp::Change { profile: Some(profile), ..Default::default() };
-    dp::ApplyRequest { change: Some(change), ..Default::default() }
+    dp::LinkChange { change: Some(change), ..Default::default() }.into()
 }
 
 #[tokio::test]
@@ -67,10 +67,10 @@ async fn calls_of_an_admin_pass_to_the_dataplane_and_changes_are_audited() {
         request.metadata_mut().insert("linkemu-token", token.to_string().parse().unwrap());
         request
     };
-    let made = group.apply(tokened(set())).await.unwrap().into_inner();
+    let made = group.apply(tokened(set())).await.unwrap().into_inner().into_one();
     assert_eq!(made.applied.unwrap().generation, 1);
     let mut wrong = set();
-    wrong.change.as_mut().unwrap().profile.as_mut().unwrap().forward_pipe = None;
+    wrong.changes[0].change.as_mut().unwrap().profile.as_mut().unwrap().forward_pipe = None;
     let refused = group.apply(tokened(wrong)).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(!refused.details().is_empty());
@@ -80,11 +80,7 @@ async fn calls_of_an_admin_pass_to_the_dataplane_and_changes_are_audited() {
     }
     // Changes of this linkd itself are refused, with the controller's name; it shows the link.
     let mut own = member.lab.client.clone();
-    let named = pb::SetProfileRequest {
-        profile: Some(pb::set_profile_request::Profile::Name("starlink".into())),
-        ..Default::default()
-    };
-    let refused = own.set_profile(named).await.unwrap_err();
+    let refused = own.update_links(only(to_profile("starlink"))).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("--member"), "{}", refused.message());
     assert!(refused.message().contains("linkd-group at b1"), "{}", refused.message());

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The binary: its socket, its signals, its exit codes.
 
-use crate::common::channel;
+use crate::common::{channel, only, to_profile};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -149,11 +148,10 @@ async fn audit_log_that_cannot_grow_has_whole_lines_only() {
     limited.arg(command.get_program()).args(command.get_args()).stderr(Stdio::piped());
     let child = serving(limited.spawn().unwrap(), &at("linkd.sock"));
     let mut client = LinkemuClient::new(channel(&at("linkd.sock")));
-    let profile = Some(pb::set_profile_request::Profile::Name("viasat2".into()));
-    let request = pb::SetProfileRequest { profile, ..Default::default() };
+    let request = only(to_profile("viasat2"));
     let mut refused = 0;
     for _ in 0..20 {
-        let status = client.set_profile(request.clone()).await.unwrap_err();
+        let status = client.update_links(request.clone()).await.unwrap_err();
         refused += u32::from(status.message().contains("cannot write the audit log"));
     }
     end(child, Signal::SIGKILL);

@@ -2,7 +2,7 @@
 //! Access over TCP, permissions, and the audit log.
 
 use crate::common::pki::{Ask, Authority, Pair, channel, tls};
-use crate::common::{Lab, PATIENCE, mask, rate, until};
+use crate::common::{Lab, PATIENCE, only, rate, to_profile, to_values, until};
 use linkd::{Limits, Listen, Reload, Security};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
@@ -100,17 +100,12 @@ impl Secure {
     }
 }
 
-fn named(name: &str) -> pb::SetProfileRequest {
-    let profile = Some(pb::set_profile_request::Profile::Name(name.into()));
-    pb::SetProfileRequest { profile, ..Default::default() }
+fn named(name: &str) -> pb::UpdateLinksRequest {
+    only(to_profile(name))
 }
 
-fn slower() -> pb::PatchLinkRequest {
-    pb::PatchLinkRequest {
-        pipe: Some(rate(1_000_000)),
-        mask: Some(mask(&["rate_bps"])),
-        ..Default::default()
-    }
+fn slower() -> pb::UpdateLinksRequest {
+    only(to_values(&["rate_bps"], rate(1_000_000)))
 }
 
 fn denied(status: &Status, needed: &str, role: &str) {
@@ -140,7 +135,7 @@ async fn who_shows_no_good_certificate_is_not_let_in_and_the_log_says_why() {
     ] {
         let before = secure.audit().len();
         let mut client = LinkemuClient::new(secure.channel(own.as_ref()));
-        let status = client.set_profile(named("viasat2")).await.unwrap_err();
+        let status = client.update_links(named("viasat2")).await.unwrap_err();
         // Not linkd's answer: there is no connection.
         assert!(matches!(status.code(), Code::Unavailable | Code::Unknown), "{why}: {status:?}");
         assert!(std::error::Error::source(&status).is_some(), "{why}: {status:?}");
@@ -156,7 +151,7 @@ async fn who_shows_no_good_certificate_is_not_let_in_and_the_log_says_why() {
 async fn what_does_not_speak_tls_is_refused() {
     let secure = Secure::new();
     let mut plain = LinkemuClient::connect(format!("http://{}", secure.address)).await.unwrap();
-    let status = plain.set_profile(named("viasat2")).await.unwrap_err();
+    let status = plain.update_links(named("viasat2")).await.unwrap_err();
     assert!(
         matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal),
         "{status:?}"
@@ -193,14 +188,14 @@ async fn a_viewer_looks_and_changes_nothing() {
     EventsClient::new(channel).watch_events(request).await.unwrap();
     assert_eq!(secure.audit().len(), 1, "reads are not written down");
 
-    denied(&client.set_profile(named("viasat2")).await.unwrap_err(), "operator", "viewer");
-    denied(&client.patch_link(slower()).await.unwrap_err(), "operator", "viewer");
+    denied(&client.update_links(named("viasat2")).await.unwrap_err(), "operator", "viewer");
+    denied(&client.update_links(slower()).await.unwrap_err(), "operator", "viewer");
     let marking = pb::GetStatsRequest { mark: true };
     denied(&client.get_stats(marking).await.unwrap_err(), "operator", "viewer");
     assert!(secure.lab.fake.state().applies.is_empty());
     assert_eq!(secure.lab.fake.state().marks, 0);
     let log = secure.audit();
-    for (line, method) in log[1..].iter().zip(["SetProfile", "PatchLink", "GetStats"]) {
+    for (line, method) in log[1..].iter().zip(["UpdateLinks", "UpdateLinks", "GetStats"]) {
         assert_eq!(line["event"], "refused");
         assert_eq!(line["who"], "eve");
         assert_eq!(line["role"], "viewer");
@@ -216,10 +211,10 @@ async fn a_viewer_looks_and_changes_nothing() {
 async fn an_operator_changes_the_link_and_the_log_has_what_became_of_it() {
     let secure = Secure::new();
     let mut client = secure.client("ci-7", OPERATOR);
-    client.set_profile(named("viasat2")).await.unwrap();
-    client.patch_link(slower()).await.unwrap();
+    client.update_links(named("viasat2")).await.unwrap();
+    client.update_links(slower()).await.unwrap();
     client.get_stats(pb::GetStatsRequest { mark: true }).await.unwrap();
-    client.set_profile(named("none")).await.unwrap_err();
+    client.update_links(named("none")).await.unwrap_err();
     let log = secure.audit();
     let shown: Vec<_> = log[1..]
         .iter()
@@ -267,7 +262,7 @@ async fn an_operator_changes_the_link_and_the_log_has_what_became_of_it() {
 async fn change_made_after_its_deadline_is_an_event_and_in_the_log() {
     let secure = Secure::new();
     secure.lab.fake.state().stall = Some(Duration::from_millis(300));
-    let status = secure.client("ci-7", OPERATOR).set_profile(named("viasat2")).await.unwrap_err();
+    let status = secure.client("ci-7", OPERATOR).update_links(named("viasat2")).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     let late = secure.line(|line| line["event"] == "late").await;
     assert_eq!((&late["who"], &late["role"]), (&"ci-7".into(), &"operator".into()));
@@ -333,10 +328,10 @@ async fn without_a_log_nothing_is_changed_and_everything_is_read() {
         directory.join("log/audit.jsonl")
     });
     let mut client = secure.client("ci-7", OPERATOR);
-    client.set_profile(named("viasat2")).await.unwrap();
+    client.update_links(named("viasat2")).await.unwrap();
     let log = secure.lab.directory.path().join("log");
     std::fs::remove_dir_all(&log).unwrap();
-    let status = client.set_profile(named("geo-600")).await.unwrap_err();
+    let status = client.update_links(named("geo-600")).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("cannot write down who makes them"), "{status:?}");
     assert!(status.message().contains("audit.jsonl"), "{status:?}");
@@ -344,7 +339,7 @@ async fn without_a_log_nothing_is_changed_and_everything_is_read() {
     client.get_link(pb::GetLinkRequest {}).await.unwrap();
     assert!(secure.reload.reload().is_err());
     std::fs::create_dir(&log).unwrap();
-    client.set_profile(named("geo-600")).await.unwrap();
+    client.update_links(named("geo-600")).await.unwrap();
     let text = std::fs::read_to_string(log.join("audit.jsonl")).unwrap();
     assert!(text.lines().count() == 2 && text.contains("geo-600"), "{text}");
 }
@@ -362,7 +357,7 @@ async fn the_log_has_who_changes_the_link_over_the_unix_socket() {
 async fn certificates_are_read_anew_and_connections_stay() {
     let secure = Secure::new();
     let mut client = secure.client("ci-7", OPERATOR);
-    client.set_profile(named("viasat2")).await.unwrap();
+    client.update_links(named("viasat2")).await.unwrap();
     let mut watch = secure.client("eve", VIEWER).watch_stats(hourly()).await.unwrap().into_inner();
     assert!(watch.message().await.unwrap().is_some());
     let (other, mine) = (Authority::named("b"), secure.pair("ci-7", OPERATOR));
@@ -377,7 +372,7 @@ async fn certificates_are_read_anew_and_connections_stay() {
     let both = format!("{}{}", other.pem, secure.authority.pem);
     std::fs::write(directory.join("ca.pem"), both).unwrap();
     secure.reload.reload().unwrap();
-    client.set_profile(named("geo-600")).await.unwrap();
+    client.update_links(named("geo-600")).await.unwrap();
     let error = tls(&secure.authority.client(Some(&mine)), secure.address, NAME).await.unwrap_err();
     assert!(error.to_string().contains("UnknownIssuer"), "{error}");
     let theirs = other.sign(&Ask::client("new", VIEWER));
@@ -593,14 +588,14 @@ async fn who_does_not_answer_loses_the_connection() {
 async fn what_is_too_long_is_refused() {
     let secure = Secure::new();
     let mut client = secure.client("ci-7", OPERATOR);
-    let status = client.set_profile(named(&"x".repeat(profile::MESSAGE_BYTES))).await.unwrap_err();
+    let status = client.update_links(named(&"x".repeat(profile::MESSAGE_BYTES))).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
     let name = "x".repeat(profile::MESSAGE_BYTES);
     let status = client.get_profile(pb::GetProfileRequest { name }).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
     let mut request = tonic::Request::new(named("viasat2"));
     request.metadata_mut().insert("x", "y".repeat(32 << 10).parse().unwrap());
-    client.set_profile(request).await.unwrap_err();
+    client.update_links(request).await.unwrap_err();
     assert!(secure.lab.fake.state().applies.is_empty());
     let longest = std::fs::read_to_string(secure.lab.directory.path().join("audit.jsonl")).unwrap();
     assert!(longest.lines().all(|line| line.len() < 4_096));

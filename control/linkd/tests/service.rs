@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Effects of linkemu.v1 on the dataplane, and its answers.
 
-use crate::common::{Lab, mask, rate};
+use crate::common::{Lab, rate, to_inline, to_profile, to_values};
 use pb::Direction::{Forward, Return, Unspecified};
 use pb::certificates_client::CertificatesClient;
 use proto::linkemu::v1 as pb;
@@ -42,20 +42,16 @@ async fn an_inline_profile_is_checked_whole() {
     let mut lab = Lab::new();
     let mut profile = profile::Catalog::built_in().get("viasat2").unwrap().as_proto().clone();
     profile.name = "mine".into();
-    let set = |profile: &pb::Profile| pb::SetProfileRequest {
-        profile: Some(pb::set_profile_request::Profile::Inline(profile.clone())),
-        ..Default::default()
-    };
-    lab.client.set_profile(set(&profile)).await.unwrap();
+    lab.update(to_inline(&profile)).await.unwrap();
     assert_eq!(lab.in_force(), profile);
     profile.forward_pipe.as_mut().unwrap().rate_bps = Some(1);
     profile.return_pipe.as_mut().unwrap().delay = None;
-    let status = lab.client.set_profile(set(&profile)).await.unwrap_err();
+    let status = lab.update(to_inline(&profile)).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert_eq!(fields(&status), ["forward.rate", "return.delay"]);
     assert!(status.message().contains("forward.rate: 1 bit/s is below 1 kbit/s"));
     assert_eq!(lab.fake.state().generation, 1);
-    let status = lab.client.set_profile(pb::SetProfileRequest::default()).await.unwrap_err();
+    let status = lab.update(pb::ProfileUpdate::default()).await.unwrap_err();
     assert_eq!(fields(&status), ["profile"]);
 }
 
@@ -63,16 +59,12 @@ async fn an_inline_profile_is_checked_whole() {
 async fn another_profile_may_not_take_a_known_name() {
     let mut lab = Lab::new();
     let mut profile = profile::Catalog::built_in().get("viasat2-pings").unwrap().as_proto().clone();
-    let set = |profile: &pb::Profile| pb::SetProfileRequest {
-        profile: Some(pb::set_profile_request::Profile::Inline(profile.clone())),
-        ..Default::default()
-    };
-    lab.client.set_profile(set(&profile)).await.unwrap();
+    lab.update(to_inline(&profile)).await.unwrap();
     profile.forward_pipe.as_mut().unwrap().rate_bps = None;
-    let status = lab.client.set_profile(set(&profile)).await.unwrap_err();
+    let status = lab.update(to_inline(&profile)).await.unwrap_err();
     assert_eq!(fields(&status), ["name"]);
     profile.name.push('*');
-    lab.client.set_profile(set(&profile)).await.unwrap();
+    lab.update(to_inline(&profile)).await.unwrap();
 }
 
 #[tokio::test]
@@ -87,11 +79,7 @@ async fn traces_at_their_limit_are_taken() {
         pipe.rate_trace =
             Some(pb::RateTrace { step_ns: 1_000_000, rates_bps, ..Default::default() });
     }
-    let request = pb::SetProfileRequest {
-        profile: Some(pb::set_profile_request::Profile::Inline(profile.clone())),
-        ..Default::default()
-    };
-    lab.client.set_profile(request).await.unwrap();
+    lab.update(to_inline(&profile)).await.unwrap();
     assert_eq!(lab.in_force(), profile);
     lab.patch(Return, &["packet_loss"], pb::Pipe::default()).await.unwrap();
 }
@@ -116,13 +104,10 @@ async fn a_patch_that_is_wrong_changes_nothing() {
         assert_eq!(fields(&status)[0], field);
         assert!(status.message().contains(message), "{}", status.message());
     }
-    let mut request =
-        pb::PatchLinkRequest { mask: Some(mask(&["rate_bps"])), ..Default::default() };
-    let status = lab.client.patch_link(request.clone()).await.unwrap_err();
+    let good = to_values(&["rate_bps"], rate(50_000));
+    let status = lab.update(pb::PipeUpdate { pipe: None, ..good.clone() }).await.unwrap_err();
     assert_eq!(fields(&status), ["pipe"]);
-    request.pipe = Some(rate(50_000));
-    request.direction = 9;
-    let status = lab.client.patch_link(request).await.unwrap_err();
+    let status = lab.update(pb::PipeUpdate { direction: 9, ..good }).await.unwrap_err();
     assert_eq!(fields(&status), ["direction"]);
     assert_eq!(lab.fake.state().generation, 1);
 }
@@ -215,9 +200,8 @@ async fn a_link_outside_of_the_envelope_is_taken_on_an_explicit_flag_only() {
         ("OUTSIDE_ENVELOPE", "9600")
     );
 
-    let profile = Some(pb::set_profile_request::Profile::Name("viasat2".into()));
-    let request = pb::SetProfileRequest { profile, lossy: true, ..Default::default() };
-    let taken = lab.client.set_profile(request).await.unwrap().into_inner();
+    let taken = pb::LinkUpdate { lossy: true, ..to_profile("viasat2").into() };
+    let taken = lab.update(taken).await.unwrap();
     assert!(taken.applied.unwrap().lossy);
     assert_eq!(taken.remarks, ["needs 9.6 GB, 4 GB reserved"]);
     let link = lab.client.get_link(pb::GetLinkRequest {}).await.unwrap().into_inner();
@@ -229,13 +213,8 @@ async fn a_link_outside_of_the_envelope_is_taken_on_an_explicit_flag_only() {
     // A patch does not inherit the leave.
     let refused = lab.patch(pb::Direction::Forward, &["rate_bps"], rate(1_000_000)).await;
     assert_eq!(refused.unwrap_err().code(), Code::FailedPrecondition);
-    let request = pb::PatchLinkRequest {
-        pipe: Some(rate(1_000_000)),
-        mask: Some(mask(&["rate_bps"])),
-        lossy: true,
-        ..Default::default()
-    };
-    let taken = lab.client.patch_link(request).await.unwrap().into_inner();
+    let patch = to_values(&["rate_bps"], rate(1_000_000));
+    let taken = lab.update(pb::LinkUpdate { lossy: true, ..patch.into() }).await.unwrap();
     assert!(taken.applied.unwrap().lossy);
     let asked: Vec<_> = lab.fake.state().applies.iter().map(|a| (a.restart, a.lossy)).collect();
     let patches = [(false, false), (false, true)];

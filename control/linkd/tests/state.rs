@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Restarts of linkd and of the dataplane, and repeated requests.
 
-use crate::common::Lab;
+use crate::common::{Lab, only, to_profile};
 use profile::{Catalog, Profile};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use tonic::Code;
 
-fn named(request_id: &str) -> pb::SetProfileRequest {
-    let profile = Some(pb::set_profile_request::Profile::Name("viasat2".into()));
-    pb::SetProfileRequest { profile, request_id: request_id.into(), ..Default::default() }
+fn named(request_id: &str) -> pb::UpdateLinksRequest {
+    pb::UpdateLinksRequest { request_id: request_id.into(), ..only(to_profile("viasat2")) }
 }
 
 async fn kinds(lab: &Lab, until: pb::EventKind) -> Vec<pb::EventKind> {
@@ -110,17 +109,18 @@ async fn a_link_that_cannot_be_restored_is_said_once_and_left() {
 #[tokio::test]
 async fn a_request_that_is_sent_again_is_carried_out_once() {
     let mut lab = Lab::new();
-    let first = lab.client.set_profile(named("job 7")).await.unwrap().into_inner();
+    let first = lab.client.update_links(named("job 7")).await.unwrap().into_inner();
     lab.set("geo-600").await.unwrap();
-    let again = lab.client.set_profile(named("job 7")).await.unwrap().into_inner();
-    assert_eq!(again, pb::ChangeResponse { repeated: true, ..first.clone() });
+    let again = lab.client.update_links(named("job 7")).await.unwrap().into_inner();
+    assert_eq!(again, pb::UpdateLinksResponse { repeated: true, ..first.clone() });
     assert_eq!(lab.in_force().name, "geo-600");
     // Another request under its name is a mistake.
-    let other = pb::SetProfileRequest { seed: Some(3), ..named("job 7") };
-    let status = lab.client.set_profile(other).await.unwrap_err();
+    let other = pb::ProfileUpdate { seed: Some(3), ..to_profile("viasat2") };
+    let other = pb::UpdateLinksRequest { request_id: "job 7".into(), ..only(other) };
+    let status = lab.client.update_links(other).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("a name of its own"), "{}", status.message());
-    let long = lab.client.set_profile(named(&"x".repeat(129))).await.unwrap_err();
+    let long = lab.client.update_links(named(&"x".repeat(129))).await.unwrap_err();
     assert_eq!(long.code(), Code::InvalidArgument);
 }
 
@@ -179,14 +179,14 @@ async fn profiles_are_listed_in_pages() {
         let put = pb::PutProfileRequest { profile, ..Default::default() };
         lab.client.put_profile(put).await.unwrap();
     }
-    let (mut pages, mut after) = (Vec::new(), String::new());
+    let (mut pages, mut page_token) = (Vec::new(), String::new());
     loop {
-        let request = pb::ListProfilesRequest { after };
+        let request = pb::ListProfilesRequest { page_token };
         let page = lab.client.list_profiles(request).await.unwrap().into_inner();
         assert!(prost::Message::encoded_len(&page) < 1_100_000);
         pages.push((page.profiles.len(), page.stored.join(" ")));
-        after = page.profiles.last().unwrap().name.clone();
-        if !page.more {
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
             break;
         }
     }
@@ -201,11 +201,8 @@ async fn toml_text_is_accepted_for_profiles_and_patches() {
     let mut lab = Lab::new();
     let text = Catalog::built_in().get("geo-600").unwrap().to_toml().replace("geo-600", "mine");
     let mine = Profile::from_toml(&text).unwrap().into_proto();
-    let set = pb::SetProfileRequest {
-        profile: Some(pb::set_profile_request::Profile::Toml(text.clone())),
-        ..Default::default()
-    };
-    lab.client.set_profile(set).await.unwrap();
+    let profile = Some(pb::profile_update::Profile::Toml(text.clone()));
+    lab.update(pb::ProfileUpdate { profile, seed: None }).await.unwrap();
     assert_eq!(lab.in_force(), mine);
     let put = pb::PutProfileRequest { toml: text.clone(), ..Default::default() };
     let stored = lab.client.put_profile(put).await.unwrap().into_inner();
@@ -213,8 +210,8 @@ async fn toml_text_is_accepted_for_profiles_and_patches() {
 
     let part = "rate = \"3 Mbit/s\"\npacket_loss = \"1 %\"\n[delay]\nbase = \"7 ms\"".to_owned();
     let forward = pb::Direction::Forward as i32;
-    let patch = pb::PatchLinkRequest { direction: forward, toml: part, ..Default::default() };
-    lab.client.patch_link(patch.clone()).await.unwrap();
+    let patch = pb::PipeUpdate { direction: forward, toml: part, ..Default::default() };
+    lab.update(patch.clone()).await.unwrap();
     let (now, before) = (lab.in_force(), mine.clone());
     let (pipe, old) = (now.forward_pipe.unwrap(), before.forward_pipe.unwrap());
     assert_eq!((pipe.rate_bps, pipe.packet_loss), (Some(3_000_000), 0.01));
@@ -222,12 +219,12 @@ async fn toml_text_is_accepted_for_profiles_and_patches() {
     // Other parameters stay.
     assert_eq!((pipe.queue, now.return_pipe), (old.queue, before.return_pipe));
 
-    let beside = pb::PatchLinkRequest { pipe: Some(pb::Pipe::default()), ..patch.clone() };
-    let wrong = pb::PatchLinkRequest { toml: "rate_bps = 3".into(), ..patch };
+    let beside = pb::PipeUpdate { pipe: Some(pb::Pipe::default()), ..patch.clone() };
+    let wrong = pb::PipeUpdate { toml: "rate_bps = 3".into(), ..patch };
     for (request, part) in
         [(beside, "toml"), (wrong, "line 1, column 1: part.rate_bps: unknown key")]
     {
-        let refused = lab.client.patch_link(request).await.unwrap_err();
+        let refused = lab.update(request).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
         assert!(refused.message().contains(part), "{}", refused.message());
     }

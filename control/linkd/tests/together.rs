@@ -1,38 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of several links in one request.
 
-use crate::common::{Lab, rate};
+use crate::common::{Lab, only, rate, to_profile, to_values};
 use crate::links::{about, create, lease, shown};
 use crate::scenarios::kept;
 use linkd::Security;
 use prost::Message;
 use proto::linkemu::v1 as pb;
-use proto::linkemu::v1::link_change::Change;
 use proto::{LEASE_METADATA, link_name};
 use serde_json::Value;
 use tonic::{Code, Request, Status};
 
-fn to(link: &str, profile: &str) -> pb::LinkChange {
-    let profile = Some(pb::set_profile_request::Profile::Name(profile.into()));
-    let request = pb::SetProfileRequest { profile, ..Default::default() };
-    pb::LinkChange { link: link.into(), change: Some(Change::SetProfile(request)) }
+fn to(link: &str, profile: &str) -> pb::LinkUpdate {
+    pb::LinkUpdate { link: link.into(), ..to_profile(profile).into() }
 }
 
-fn at_generation(link: &str, generation: u64) -> pb::LinkChange {
-    let mask = Some(crate::common::mask(&["rate_bps"]));
-    let (pipe, expected_generation) = (Some(rate(5_000_000)), Some(generation));
-    let request = pb::PatchLinkRequest { pipe, mask, expected_generation, ..Default::default() };
-    pb::LinkChange { link: link.into(), change: Some(Change::PatchLink(request)) }
+fn at_generation(link: &str, generation: u64) -> pb::LinkUpdate {
+    let (link, expected_generation) = (link.to_owned(), Some(generation));
+    let patch = to_values(&["rate_bps"], rate(5_000_000));
+    pb::LinkUpdate { link, expected_generation, ..patch.into() }
 }
 
 async fn change(
     lab: &mut Lab,
-    changes: Vec<pb::LinkChange>,
+    updates: Vec<pb::LinkUpdate>,
     tokens: &str,
-) -> Result<pb::ChangeLinksResponse, Status> {
-    let mut request = Request::new(pb::ChangeLinksRequest { changes, ..Default::default() });
+) -> Result<pb::UpdateLinksResponse, Status> {
+    let mut request = Request::new(pb::UpdateLinksRequest { updates, ..Default::default() });
     request.metadata_mut().insert(LEASE_METADATA, tokens.parse().unwrap());
-    lab.client.change_links(request).await.map(tonic::Response::into_inner)
+    lab.client.update_links(request).await.map(tonic::Response::into_inner)
 }
 
 async fn all(lab: &mut Lab) -> Vec<String> {
@@ -55,13 +51,11 @@ async fn links_change_together_and_stay_so_after_restart() {
     let mut lab = with_links().await;
     let changes = vec![to("lab2", "lte"), to("links/main", "viasat2"), to("links/lab1", "geo-600")];
     let answer = change(&mut lab, changes, "").await.unwrap();
-    let named: Vec<_> = answer.changes.iter().map(|it| &*it.link).collect();
+    let named: Vec<_> = answer.links.iter().map(|it| &*it.name).collect();
     assert_eq!(named, ["links/lab2", "links/main", "links/lab1"]);
-    let applied = |n: usize| answer.changes[n].change.as_ref().unwrap().applied.unwrap();
-    assert_eq!([0, 1, 2].map(|n| applied(n).generation), [1, 1, 1]);
-    let last = [0, 1, 2].map(|n| applied(n).effective_ns).into_iter().max();
-    assert_eq!(Some(answer.effective_ns), last);
-    assert!(answer.effective_utc.is_some() && !answer.repeated);
+    let generations: Vec<_> =
+        answer.links.iter().map(|it| it.applied.unwrap().generation).collect();
+    assert_eq!((generations, answer.repeated), (vec![1, 1, 1], false));
     assert_eq!(all(&mut lab).await, ["viasat2", "geo-600", "lte"]);
     // Each link has an event.
     let request = pb::WatchEventsRequest { after: Some(0), once: true };
@@ -95,18 +89,13 @@ async fn refusal_of_one_link_names_it_and_leaves_all_as_they_are() {
     let first = vec![to("main", "viasat2"), to("lab1", "geo-600"), to("lab2", "lte")];
     change(&mut lab, first, "").await.unwrap();
     let before = all(&mut lab).await;
-    let bad = pb::LinkChange { link: "lab2".into(), change: None };
-    let mut own_id = to("lab2", "lte");
-    if let Some(Change::SetProfile(set)) = &mut own_id.change {
-        set.request_id = "x".into();
-    }
+    let bad = pb::LinkUpdate { link: "lab2".into(), ..Default::default() };
     for (change_of, code, why) in [
         (at_generation("lab2", 7), Code::Aborted, "link `lab2`: generation 7 was expected and 1"),
         (to("lab3", "lte"), Code::NotFound, "no link `lab3`"),
-        (to("links/lab1", "lte"), Code::InvalidArgument, "link `lab1` is named twice"),
+        (to("links/lab1", "lte"), Code::InvalidArgument, "`lab1` is named twice"),
         (to("lab2", "none such"), Code::NotFound, "link `lab2`: no profile is named"),
-        (bad, Code::InvalidArgument, "changes[1]: missing"),
-        (own_id, Code::InvalidArgument, "request_id"),
+        (bad, Code::InvalidArgument, "updates[1]: changes nothing"),
     ] {
         let refused = change(&mut lab, vec![to("lab1", "starlink"), change_of], "").await;
         let refused = refused.unwrap_err();
@@ -140,24 +129,22 @@ async fn each_lease_is_needed_and_no_other_one() {
     assert!(refused.message().contains("a lease of yours has ended"), "{}", refused.message());
     assert_eq!(shown(&mut lab, "main").await.unwrap(), "lte");
     // One of several tokens also suffices for one link.
-    let profile = Some(pb::set_profile_request::Profile::Name("geo-600".into()));
-    let request = pb::SetProfileRequest { profile, ..Default::default() };
     let tokens = format!("{one}, {two}");
-    lab.client.set_profile(about(request, "lab2", &tokens)).await.unwrap();
+    lab.client.update_links(about(only(to_profile("geo-600")), "lab2", &tokens)).await.unwrap();
 }
 
 #[tokio::test]
 async fn repeated_request_is_not_applied_twice() {
     let mut lab = with_links().await;
-    let request = |profile: &str| pb::ChangeLinksRequest {
-        changes: vec![to("lab1", profile), to("lab2", "lte")],
+    let request = |profile: &str| pb::UpdateLinksRequest {
+        updates: vec![to("lab1", profile), to("lab2", "lte")],
         request_id: "r".into(),
     };
-    let first = lab.client.change_links(request("lte")).await.unwrap().into_inner();
-    let again = lab.client.change_links(request("lte")).await.unwrap().into_inner();
+    let first = lab.client.update_links(request("lte")).await.unwrap().into_inner();
+    let again = lab.client.update_links(request("lte")).await.unwrap().into_inner();
     assert!(again.repeated && !first.repeated);
-    assert_eq!(again.effective_ns, first.effective_ns);
-    let refused = lab.client.change_links(request("geo-600")).await.unwrap_err();
+    assert_eq!(again.links[0].applied, first.links[0].applied);
+    let refused = lab.client.update_links(request("geo-600")).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{}", refused.message());
     assert_eq!(lab.fake.state().links["lab1"].state().generation, 1);
 }
@@ -175,7 +162,7 @@ async fn audit_log_has_lines_of_each_link() {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |link: &str, event: &str| -> Vec<&Value> {
         let is = |line: &&Value| {
-            line["method"] == "linkemu.v1.Linkemu/ChangeLinks"
+            line["method"] == "linkemu.v1.Linkemu/UpdateLinks"
                 && line["link"] == link
                 && line["event"] == event
         };

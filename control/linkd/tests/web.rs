@@ -2,7 +2,7 @@
 //! The web page: login, sessions, and requests that are no own page's.
 
 use crate::common::pki::{Ask, Authority, Pair, channel, tls};
-use crate::common::{Lab, PATIENCE};
+use crate::common::{Lab, PATIENCE, only, rate, to_profile, to_values};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{CONTENT_TYPE, COOKIE, HOST, HeaderMap, ORIGIN, SET_COOKIE};
@@ -25,6 +25,8 @@ use tonic::Code;
 
 const GRPC_WEB: &str = "application/grpc-web+proto";
 const JSON: &str = "application/json";
+/// The body of a request for another profile.
+const SET: &str = r#"{"updates": [{"profile": {"name": "viasat2"}}]}"#;
 
 /// A linkd with a web page, and an audit log.
 struct Site {
@@ -206,17 +208,12 @@ async fn read(response: http::Response<Incoming>) -> Answer {
     Answer { status: head.status, headers: head.headers, body }
 }
 
-fn slower() -> pb::PatchLinkRequest {
-    pb::PatchLinkRequest {
-        pipe: Some(crate::common::rate(1_000_000)),
-        mask: Some(crate::common::mask(&["rate_bps"])),
-        ..Default::default()
-    }
+fn slower() -> pb::UpdateLinksRequest {
+    only(to_values(&["rate_bps"], rate(1_000_000)))
 }
 
-fn named(name: &str) -> pb::SetProfileRequest {
-    let profile = Some(pb::set_profile_request::Profile::Name(name.into()));
-    pb::SetProfileRequest { profile, ..Default::default() }
+fn named(name: &str) -> pb::UpdateLinksRequest {
+    only(to_profile(name))
 }
 
 #[tokio::test]
@@ -232,7 +229,7 @@ async fn login_link_starts_a_session_with_its_role_and_the_log_names_it() {
     let caller: pb::GetCallerResponse = answer.message();
     assert_eq!(caller.role, "operator");
     assert!(caller.session_expires.is_some());
-    let answer = site.call("Linkemu/SetProfile", &[("cookie", &cookie)], &named("viasat2")).await;
+    let answer = site.call("Linkemu/UpdateLinks", &[("cookie", &cookie)], &named("viasat2")).await;
     assert_eq!(answer.code(), Code::Ok);
     assert_eq!(site.lab.in_force().name, "viasat2");
     let lines = site.audit();
@@ -240,7 +237,7 @@ async fn login_link_starts_a_session_with_its_role_and_the_log_names_it() {
     assert_eq!((&login["event"], &login["who"]), (&"login".into(), &caller.name.into()));
     for line in [asked, answered] {
         assert_eq!((&line["who"], &line["session"]), (&login["who"], &1.into()), "{line}");
-        assert_eq!(line["method"], "linkemu.v1.Linkemu/SetProfile");
+        assert_eq!(line["method"], "linkemu.v1.Linkemu/UpdateLinks");
         assert!(line["from"].as_str().unwrap().starts_with("web 127.0.0.1:"), "{line}");
     }
     assert_eq!(answered["generation"], 1);
@@ -250,7 +247,7 @@ async fn login_link_starts_a_session_with_its_role_and_the_log_names_it() {
 async fn viewer_cannot_post_a_change() {
     let site = Site::new();
     let cookie = site.login("viewer").await;
-    let answer = site.call("Linkemu/PatchLink", &[("cookie", &cookie)], &slower()).await;
+    let answer = site.call("Linkemu/UpdateLinks", &[("cookie", &cookie)], &slower()).await;
     assert_eq!(answer.code(), Code::PermissionDenied);
     let line = site.refused("PERMISSION_DENIED", "linkctl web --role operator");
     assert_eq!((&line["role"], &line["session"]), (&"viewer".into(), &1.into()));
@@ -328,21 +325,21 @@ async fn request_of_another_page_is_refused_and_audited() {
     ];
     for attack in attacks {
         let headers = [attack, &[("cookie", &*cookie)]].concat();
-        let answer = site.call("Linkemu/SetProfile", &headers, &named("viasat2")).await;
+        let answer = site.call("Linkemu/UpdateLinks", &headers, &named("viasat2")).await;
         assert_eq!(answer.status, StatusCode::FORBIDDEN, "{attack:?}");
         let line = site.refused("PERMISSION_DENIED", "");
-        assert_eq!(line["method"], "/linkemu.v1.Linkemu/SetProfile");
+        assert_eq!(line["method"], "/linkemu.v1.Linkemu/UpdateLinks");
     }
     // What a form can send.
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""] {
         let headers = [("content-type", kind), ("cookie", &*cookie)];
-        for path in ["/linkemu.v1.Linkemu/SetProfile", "/login", "/logout"] {
+        for path in ["/linkemu.v1.Linkemu/UpdateLinks", "/login", "/logout"] {
             let answer = site.post(path, &headers, framed(&named("viasat2"))).await;
             assert_eq!(answer.status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
         }
     }
     // A link that the browser follows.
-    let answer = site.get("/linkemu.v1.Linkemu/SetProfile", &[("cookie", &cookie)]).await;
+    let answer = site.get("/linkemu.v1.Linkemu/UpdateLinks", &[("cookie", &cookie)]).await;
     assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
     assert!(site.lab.fake.state().plan.is_none());
 }
@@ -406,20 +403,21 @@ async fn path_that_leads_out_of_the_application_is_refused() {
 async fn json_call_is_answered_in_json_and_errors_have_an_http_status() {
     let site = Site::new();
     let cookie = site.login("operator").await;
-    let answer = site.json("Linkemu/SetProfile", &cookie, r#"{"name": "viasat2"}"#).await;
+    let answer = site.json("Linkemu/UpdateLinks", &cookie, SET).await;
     assert_eq!(
         (answer.status, &answer.headers[CONTENT_TYPE]),
         (StatusCode::OK, &JSON.parse().unwrap())
     );
     let answer = answer.json();
     // 64-bit integers are strings.
-    assert_eq!(answer["applied"]["generation"], "1", "{answer}");
-    assert_eq!(answer["profile"]["name"], "viasat2");
+    let link = &answer["links"][0];
+    assert_eq!(link["applied"]["generation"], "1", "{answer}");
+    assert_eq!(link["profile"]["name"], "viasat2");
     for (method, body, status, code, why) in [
         ("Linkemu/GetProfile", r#"{"name": "viasat3"}"#, 404, "not_found", "viasat2"),
-        ("Linkemu/SetProfile", r#"{"nmae": "viasat2"}"#, 400, "invalid_argument", "nmae"),
-        ("Linkemu/SetProfile", "{", 400, "invalid_argument", "as JSON"),
-        ("Linkemu/SetProfile", "{} {}", 400, "invalid_argument", "trailing"),
+        ("Linkemu/UpdateLinks", r#"{"nmae": []}"#, 400, "invalid_argument", "nmae"),
+        ("Linkemu/UpdateLinks", "{", 400, "invalid_argument", "as JSON"),
+        ("Linkemu/UpdateLinks", "{} {}", 400, "invalid_argument", "trailing"),
         ("Linkemu/WatchStats", r#"{"intervalNs": "1"}"#, 400, "invalid_argument", "10 ms"),
         (
             "Leases/AcquireLease",
@@ -461,21 +459,21 @@ async fn json_stream_has_a_line_for_each_message() {
 async fn oversized_and_deeply_nested_json_is_refused_with_the_limit_and_audited() {
     let site = Site::new();
     let cookie = site.login("operator").await;
-    let long = format!("{{\"name\": \"{}\"}}", "a".repeat(3 << 20));
-    let answer = site.json("Linkemu/SetProfile", &cookie, long).await;
+    let long = format!("{{\"requestId\": \"{}\"}}", "a".repeat(3 << 20));
+    let answer = site.json("Linkemu/UpdateLinks", &cookie, long).await;
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
     let limit = "longer than the 3145728 bytes";
     assert!(answer.json()["message"].as_str().unwrap().contains(limit), "{}", answer.json());
     assert_eq!(site.refused("OUT_OF_RANGE", limit)["session"], 1);
     for (open, close) in [("[", "]"), ("{\"inline\":", "}")] {
         let deep = open.repeat(1_000) + &close.repeat(1_000);
-        let deep = format!("{{\"inline\": {deep}}}");
-        let answer = site.json("Linkemu/SetProfile", &cookie, deep).await;
+        let deep = format!("{{\"updates\": {deep}}}");
+        let answer = site.json("Linkemu/UpdateLinks", &cookie, deep).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST);
         site.refused("INVALID_ARGUMENT", "as JSON");
     }
     // Before the login there is no reading: the connection may end before the answer is read.
-    let path = "/linkemu.v1.Linkemu/SetProfile";
+    let path = "/linkemu.v1.Linkemu/UpdateLinks";
     let headers = [("content-type", JSON)];
     let request = site.request(Method::POST, path, &headers, "{".repeat(4 << 20));
     if let Ok(answer) = site.try_to_open(request).await {

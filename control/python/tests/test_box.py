@@ -45,7 +45,7 @@ def test_lease_sets_patches_and_restores_link(box: linkemu.Box) -> None:
         patched = lease.patch(
             forward={"rate_bps": 72_000_000}, return_={"delay": {"base_ns": 300_000_000}}
         )
-        assert patched.generation == change.generation + 2
+        assert patched.generation == change.generation + 1
         profile = box.link().profile
         assert profile.forward_pipe.rate_bps == 72_000_000
         assert profile.forward_pipe.delay.base_ns == 275_000_000
@@ -358,23 +358,23 @@ def test_links_change_together_or_not_at_all(box: linkemu.Box) -> None:
     box.add_link("lab2", memory=32 << 20, clients=4)
     try:
         with box.on("lab1").lease("me") as lease:
-            changed = box.change_links(profiles={"lab1": "lte", "lab2": "lte"}, leases=[lease])
+            changed = box.update_links(profiles={"lab1": "lte", "lab2": "lte"}, leases=[lease])
             assert set(changed) == {"lab1", "lab2"}
             assert {change.generation for change in changed.values()} == {1}
             assert box.on("lab2").link().name == "lte"
             patches: dict[str, dict[str, object]] = {"lab1": {"rate": "5 Mbit/s"}}
             patches["lab2"] = {"rate_bps": 5_000_000}
             with pytest.raises(linkemu.Refused, match="link `lab1`"):
-                box.change_links(patches=patches)
+                box.update_links(patches=patches)
             with pytest.raises(linkemu.Conflict, match="link `lab2`"):
-                box.change_links(patches=patches, leases=[lease], expected_generations={"lab2": 7})
+                box.update_links(patches=patches, leases=[lease], expected_generations={"lab2": 7})
             assert box.on("lab1").link().generation == 1
-            box.change_links(patches=patches, direction="forward", leases=[lease])
+            box.update_links(patches=patches, direction="forward", leases=[lease])
             for link in ("lab1", "lab2"):
                 profile = box.on(link).link().profile
                 assert profile.forward_pipe.rate_bps == 5_000_000 != profile.return_pipe.rate_bps
         with pytest.raises(ValueError, match="no change of lab3"):
-            box.change_links(profiles={"lab1": "lte"}, expected_generations={"lab3": 1})
+            box.update_links(profiles={"lab1": "lte"}, expected_generations={"lab3": 1})
     finally:
         box.remove_link("lab1")
         box.remove_link("lab2")

@@ -111,15 +111,16 @@ def test_unknown_method_is_reported_as_unsupported(server: Server) -> None:
 
 def test_retried_change_keeps_its_request_id(server: Server) -> None:
     def answer(_: bytes, context: grpc.ServicerContext) -> bytes:
-        if sum(name == "SetProfile" for name, _ in server.asked) < 3:
+        if sum(name == "UpdateLinks" for name, _ in server.asked) < 3:
             context.abort(grpc.StatusCode.UNAVAILABLE, "starting")
-        return v1.ChangeResponse(repeated=True).SerializeToString()
+        return v1.UpdateLinksResponse(links=[v1.Link()], repeated=True).SerializeToString()
 
-    server.answers["SetProfile"] = answer
+    server.answers["UpdateLinks"] = answer
     _serve_leases(server)
     with linkemu.Box(server.address) as box, box.lease("me") as lease:
         assert lease.set_profile("viasat2").repeated
-    sent = [v1.SetProfileRequest.FromString(r) for name, r in server.asked if name == "SetProfile"]
+    asked = [request for name, request in server.asked if name == "UpdateLinks"]
+    sent = [v1.UpdateLinksRequest.FromString(request) for request in asked]
     assert len(sent) == 3
     assert len({request.request_id for request in sent}) == 1
 
@@ -193,7 +194,7 @@ def test_stolen_lease_is_reported_at_next_change_and_at_end(server: Server) -> N
     server.answers["RenewLease"] = gone
     server.answers["ReleaseLease"] = gone
     refuse = _refuse(grpc.StatusCode.FAILED_PRECONDITION, "leased to you")
-    server.answers["SetProfile"] = refuse
+    server.answers["UpdateLinks"] = refuse
     with linkemu.Box(server.address) as box:
         lease = box.lease("me").acquire()
         with pytest.raises(linkemu.LeaseLost, match="no lease with this token"):

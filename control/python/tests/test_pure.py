@@ -102,7 +102,7 @@ def test_message_patches_whole_part() -> None:
 
 def test_quantities_with_units_are_sent_as_text() -> None:
     fields = {"rate": "72 Mbit/s", "delay": {"base": "280 ms", "body": None}, "outages": []}
-    request: Any = _calls.patch("forward", fields, None, False).request
+    request = _calls.pipe_update("forward", fields)
     assert tomllib.loads(request.toml) == {
         "rate": "72 Mbit/s",
         "delay": {"base": "280 ms", "body": "none"},
@@ -110,7 +110,7 @@ def test_quantities_with_units_are_sent_as_text() -> None:
     }
     assert not request.HasField("pipe")
     assert not request.HasField("mask")
-    text: Any = _calls.patch("both", 'rate = "1 Mbit/s"', None, False).request
+    text = _calls.pipe_update("both", 'rate = "1 Mbit/s"')
     assert text.toml == 'rate = "1 Mbit/s"'
 
 
@@ -126,7 +126,7 @@ def test_fields_with_text_are_sent_as_keys_with_units() -> None:
         "rate_trace": {"step_ns": 1_000_000, "rates_bps": [0, 5000]},
         "drop_run": {"pass_packets": 9, "drop_packets": 1, "once": True},
     }
-    request: Any = _calls.patch("forward", fields, None, False).request
+    request = _calls.pipe_update("forward", fields)
     assert tomllib.loads(request.toml) == {
         "rate": "72Mbit/s",
         "overhead": "-4 B",
@@ -142,36 +142,36 @@ def test_fields_with_text_are_sent_as_keys_with_units() -> None:
 
 def test_field_that_is_given_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="'rate_bps' is given twice, as 'rate' too"):
-        _calls.patch("both", {"rate": "1 Mbit/s", "rate_bps": 5}, None, False)
+        _calls.pipe_update("both", {"rate": "1 Mbit/s", "rate_bps": 5})
 
 
 def test_message_beside_text_is_refused() -> None:
     fields = {"rate": "1 Mbit/s", "queue": v1.Queue(limit_bytes=9)}
     with pytest.raises(ValueError, match="queue: write a mapping, not a message of Queue"):
-        _calls.patch("both", fields, None, False)
+        _calls.pipe_update("both", fields)
 
 
 def test_profile_is_name_path_text_or_message(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('name = "mine"\n')
     for given, toml in ((file, None), (str(file), None), (None, 'name = "mine"\n')):
-        request: Any = _calls.set_profile(given, toml, None, None, False).request
+        request = _calls.profile_update(given, toml, None).profile
         assert request.WhichOneof("profile") == "toml"
         assert request.toml == 'name = "mine"\n'
         put: Any = _calls.put_profile(given, toml, False).request
         assert put.toml == 'name = "mine"\n'
         run: Any = _calls.run_scenario(given, toml, None, None, False, False).request
         assert run.toml == 'name = "mine"\n'
-    named: Any = _calls.set_profile("viasat2", None, None, None, False).request
+    named = _calls.profile_update("viasat2", None, None).profile
     assert named.name == "viasat2"
-    inline: Any = _calls.set_profile(v1.Profile(name="mine"), None, None, None, False).request
+    inline = _calls.profile_update(v1.Profile(name="mine"), None, None).profile
     assert inline.inline.name == "mine"
     with pytest.raises(ValueError, match="is a name: give the path"):
         _calls.put_profile("viasat2", None, False)
     with pytest.raises(ValueError, match="give a name or a file, or its text"):
-        _calls.set_profile(v1.Profile(name="mine"), "x", None, None, False)
+        _calls.profile_update(v1.Profile(name="mine"), "x", None)
     with pytest.raises(FileNotFoundError):
-        _calls.set_profile("./none.toml", None, None, None, False)
+        _calls.profile_update("./none.toml", None, None)
 
 
 @pytest.mark.parametrize("fields", [{"rate": 1}, {"rate_bps": -1}])
@@ -182,21 +182,21 @@ def test_unknown_pipe_field_is_refused(fields: dict[str, Any]) -> None:
 
 def test_empty_patch_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to change"):
-        _calls.patches(None, {}, None)
+        _calls.pipe_updates(None, {}, None)
 
 
 def test_each_change_has_unique_request_id() -> None:
-    calls: Any = [_calls.set_profile("a", None, None, None, False) for _ in range(100)]
+    calls: Any = [_calls.update(v1.LinkUpdate(), None, False) for _ in range(100)]
     names = {call.request.request_id for call in calls}
     assert len(names) == 100
     assert all(0 < len(name) <= 128 for name in names)
 
 
 def test_omitted_arguments_are_not_sent() -> None:
-    request = _calls.set_profile("viasat2", None, None, None, False).request
-    assert not request.HasField("seed")
-    assert not request.HasField("expected_generation")
-    assert _calls.set_profile("viasat2", None, 0, None, False).request.HasField("seed")
+    update = _calls.profile_update("viasat2", None, None)
+    assert not update.profile.HasField("seed")
+    assert not update.HasField("expected_generation")
+    assert _calls.profile_update("viasat2", None, 0).profile.HasField("seed")
 
 
 def test_mark_and_scenario_calls_are_not_retried() -> None:

@@ -61,4 +61,4 @@ def leased() -> Iterator[linkemu.Lease]:
 
 async def changes() -> dict[str, linkemu.Change]:
     async with aio.Box() as box:
-        return await box.change_links(patches={"lab1": {"rate": "5 Mbit/s"}})
+        return await box.update_links(patches={"lab1": {"rate": "5 Mbit/s"}})

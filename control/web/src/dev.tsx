@@ -104,7 +104,7 @@ use(
         const account = { received: { packets: 10n, bytes: 100n }, sent: { packets: 9n, bytes: 90n }, dropped: { packets: 1n, bytes: 10n } };
         yield { clients: [{ client: "alice", kind: ClientKind.NAMED, forwardAccount: account, returnAccount: account }] };
       },
-      patchLink: () => {
+      updateLinks: () => {
         throw new ConnectError("the link is leased to job b until 22:00; wait, or ask its holder", Code.FailedPrecondition);
       },
     });

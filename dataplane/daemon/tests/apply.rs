@@ -151,8 +151,9 @@ fn a_refusal_has_its_numbers_for_programs() {
         let described = service.describe(tonic::Request::new(pb::DescribeRequest {})).await;
         let room = described.unwrap().into_inner().room.unwrap();
         assert_eq!((room.clients, room.memory_bytes), (4, 100_000_000));
-        let request = pb::ApplyRequest { change: Some(change("viasat2")), ..Default::default() };
-        let refused = service.apply(tonic::Request::new(request)).await.unwrap_err();
+        let change = pb::LinkChange { change: Some(change("viasat2")), ..Default::default() };
+        let request = tonic::Request::new(change.into());
+        let refused = service.apply(request).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
         let info = refused.get_details_error_info().unwrap();
         assert_eq!(info.reason, "OUTSIDE_ENVELOPE");

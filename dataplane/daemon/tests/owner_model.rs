@@ -69,7 +69,7 @@ struct Model {
     plan: pb::Plan,
     generation: u64,
     /// Change and answer by key.
-    made: HashMap<u8, (pb::Change, pb::ApplyResponse)>,
+    made: HashMap<u8, (pb::Change, pb::LinkChanged)>,
     /// Generations that events reported, in their order.
     reported: Vec<u64>,
 }
@@ -122,16 +122,16 @@ impl Bed {
         change: pb::Change,
         key: Option<u8>,
         expected_generation: Option<u64>,
-    ) -> Result<pb::ApplyResponse, Status> {
+    ) -> Result<pb::LinkChanged, Status> {
         let key = key.map_or_else(String::new, |key| format!("k{key}"));
-        let request = pb::ApplyRequest {
+        let change = pb::LinkChange {
             change: Some(change),
             expected_generation,
             key,
             ..Default::default()
         };
-        let answer = self.service.apply(tokened(request, self.token())).await;
-        answer.map(|answer| answer.into_inner())
+        let answer = self.service.apply(tokened(change.into(), self.token())).await;
+        answer.map(|answer| answer.into_inner().into_one())
     }
 
     async fn make(&mut self, op: Op) {
@@ -162,7 +162,7 @@ impl Bed {
             // The fingerprints are equal here: a key is its request.
             (Some((_, made)), _) => {
                 let answer = answer.unwrap();
-                assert_eq!(answer, pb::ApplyResponse { repeated: true, ..made });
+                assert_eq!(answer, pb::LinkChanged { repeated: true, ..made });
             }
             (None, true) => assert_eq!(answer.unwrap_err().code(), Code::Aborted),
             (None, false) => {
@@ -182,7 +182,10 @@ impl Bed {
         let second = self.service.control(Request::new(pb::ControlRequest::default())).await;
         assert!(second.is_err(), "two controllers at once");
         let old = self.controller.take().unwrap().token;
-        let stale = || pb::ApplyRequest { change: Some(rated(1)), ..Default::default() };
+        let stale = || {
+            let change = pb::LinkChange { change: Some(rated(1)), ..Default::default() };
+            pb::ApplyRequest::from(change)
+        };
         assert!(self.service.apply(tokened(stale(), old)).await.is_err());
         self.controller = Some(Controller::take(&self.service).await);
         let refused = self.service.apply(tokened(stale(), old)).await.unwrap_err();

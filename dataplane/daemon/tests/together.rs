@@ -126,17 +126,16 @@ fn link_named_twice_none_at_all_and_removed_link_are_refused() {
         let service = Service::new(links.clone());
         let with_key = |link: &str, key: String| {
             let change = Some(change("lte"));
-            let request = pb::ApplyRequest { change, key, ..Default::default() };
-            pb::LinkApply { link: link.into(), request: Some(request) }
+            pb::LinkChange { link: link.into(), change, key, ..Default::default() }
         };
         let one = |link: &str| with_key(link, String::new());
         for (asked, why) in [
             (vec![one("a"), one("links/a")], "link `a` is named twice"),
-            (Vec::new(), "0 links are not 1 to 64"),
-            (vec![with_key("a", "k".repeat(129))], "link `a`: a key or fingerprint of 129 bytes"),
+            (Vec::new(), "0 changes are not 1 to 64"),
+            (vec![with_key("a", "k".repeat(129))], "a key or fingerprint of 129 bytes"),
         ] {
-            let request = tonic::Request::new(pb::ApplyLinksRequest { links: asked });
-            let error = service.apply_links(request).await.unwrap_err();
+            let request = tonic::Request::new(pb::ApplyRequest { changes: asked });
+            let error = service.apply(request).await.unwrap_err();
             assert!(error.message().contains(why), "{error}");
         }
         let changes = vec![to(&links, "a", "lte"), to(&links, "b", "transparent")];

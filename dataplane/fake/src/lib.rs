@@ -126,9 +126,9 @@ pub struct Attempt {
     pub restart: bool,
     /// The pipes, forward and return, with a drop run that starts again.
     pub arm: [bool; 2],
-    /// As in `ApplyRequest`, or of a step.
+    /// As in `LinkChange`, or of a step.
     pub expected_generation: Option<u64>,
-    /// As in `ApplyRequest`.
+    /// As in `LinkChange`.
     pub lossy: bool,
     /// Instant, of a step of a scenario or of the request.
     pub at_ns: Option<u64>,

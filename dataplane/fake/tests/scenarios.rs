@@ -79,8 +79,9 @@ fn scenario(first: Vec<dp::Step>) -> dp::RunScenarioRequest {
 
 impl<S: Dataplane> Bed<S> {
     async fn set(&mut self, link: &str, profile: &str) -> pb::Applied {
-        let request = dp::ApplyRequest { change: Some(to(profile)), ..Default::default() };
-        self.owner.apply(about(link, request)).await.unwrap().into_inner().applied.unwrap()
+        let change = dp::LinkChange { change: Some(to(profile)), ..Default::default() };
+        let made = self.owner.apply(about(link, change.into())).await.unwrap().into_inner();
+        made.into_one().applied.unwrap()
     }
 
     async fn run(&mut self, first: Vec<dp::Step>) -> pb::ScenarioState {
@@ -292,7 +293,8 @@ async fn restore_keeps_clients_that_were_set_meanwhile() {
     let automatic = Some(pb::Automatic { limit: Some(9), ..Default::default() });
     let clients = Some(pb::Clients { automatic, ..Default::default() });
     let change = Some(dp::Change { clients: clients.clone(), ..Default::default() });
-    bed.owner.apply(dp::ApplyRequest { change, ..Default::default() }).await.unwrap();
+    let change = dp::LinkChange { change, ..Default::default() };
+    bed.owner.apply(dp::ApplyRequest::from(change)).await.unwrap();
     let request = dp::StopScenarioRequest { restore: true, ..Default::default() };
     bed.owner.stop_scenario(request).await.unwrap();
     assert_eq!(bed.links()[0], ("geo-600".to_owned(), 4));

@@ -120,33 +120,43 @@ pub trait Changes: Link {
         self.complete(Duration::ZERO, self.clone().withdraw_all())
     }
 
-    /// Makes a change as [`Self::change`], to its end, also when the caller has gone. The caller waits for
-    /// a limited time.
+    /// Makes the change of one link as [`Self::change`], or those of several as [`Self::change_links`], to
+    /// the end, also when the caller has gone. The caller waits for a limited time.
     ///
     /// # Errors
-    /// As [`Self::change`], and UNAVAILABLE while the executor stands still: the change may be made later.
+    /// As these, and UNAVAILABLE while the executor stands still: the changes may be made later.
+    fn apply_links(
+        changes: Vec<LinkChange<Self>>,
+    ) -> impl Future<Output = Result<Vec<Made>, Status>> + Send {
+        async {
+            let Some(LinkChange { link, terms, .. }) = changes.first() else {
+                return Ok(Vec::new());
+            };
+            let ahead_ns = terms.at_ns.unwrap_or(0).saturating_sub(link.now_ns()).min(AHEAD_NS);
+            let (link, ahead) = (link.clone(), Duration::from_nanos(ahead_ns));
+            let work = async {
+                match <[_; 1]>::try_from(changes) {
+                    Ok([LinkChange { link, change, terms }]) => {
+                        Ok(vec![link.change(change, terms).await?])
+                    }
+                    Err(several) => Self::change_links(several, None).await,
+                }
+            };
+            link.complete(ahead, work).await
+        }
+    }
+
+    /// The same for one change.
+    ///
+    /// # Errors
+    /// As [`Self::apply_links`].
     fn apply(
         &self,
         change: dp::Change,
         terms: Terms,
     ) -> impl Future<Output = Result<Made, Status>> + Send {
-        let ahead_ns = terms.at_ns.unwrap_or(0).saturating_sub(self.now_ns()).min(AHEAD_NS);
-        self.complete(Duration::from_nanos(ahead_ns), self.clone().change(change, terms))
-    }
-
-    /// Makes changes as [`Self::change_links`] and [`Self::apply`].
-    ///
-    /// # Errors
-    /// As these.
-    fn apply_links(
-        changes: Vec<LinkChange<Self>>,
-    ) -> impl Future<Output = Result<Vec<Made>, Status>> + Send {
-        async {
-            let Some(first) = changes.first().map(|it| it.link.clone()) else {
-                return Ok(Vec::new());
-            };
-            first.complete(Duration::ZERO, Self::change_links(changes, None)).await
-        }
+        let change = LinkChange { link: self.clone(), change, terms };
+        async { Self::apply_links(vec![change]).await.map(|mut made| made.swap_remove(0)) }
     }
 
     /// Merges a change into the plan that will be current at its instant, and has it executed, however

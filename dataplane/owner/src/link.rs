@@ -239,7 +239,7 @@ pub struct Made {
     pub sequence: u64,
 }
 
-impl From<Made> for dp::ApplyResponse {
+impl From<Made> for dp::LinkChanged {
     fn from(made: Made) -> Self {
         let Made { applied, remarks, repeated, plan, sequence } = made;
         let plan = plan.map(Arc::unwrap_or_clone);

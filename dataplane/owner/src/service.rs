@@ -7,7 +7,7 @@ use crate::{
 };
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
-use proto::{LINK_METADATA, MAIN_LINK, link_id};
+use proto::{LINK_METADATA, MAIN_LINK};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use tokio_stream::Stream;
@@ -194,20 +194,25 @@ impl<E: Executor> Service<E> {
         )))
     }
 
-    /// The change of a link that a request asks for.
+    /// One of `n` changes that a request asks for.
     fn asked(
         &self,
         link: E::Link,
-        request: dp::ApplyRequest,
+        asked: dp::LinkChange,
+        n: usize,
     ) -> Result<LinkChange<E::Link>, Status> {
-        self.check_instance(request.expected_instance)?;
-        let change = request.change.ok_or_else(|| Status::invalid_argument("change: missing"))?;
+        self.check_instance(asked.expected_instance)?;
+        if asked.at_ns.is_some() && n > 1 {
+            let message = "at_ns: changes of several links are made as soon as possible";
+            return Err(Status::invalid_argument(message));
+        }
+        let change = asked.change.ok_or_else(|| Status::invalid_argument("change: missing"))?;
         let terms = Terms {
-            source: Source::Controller(request.cause.unwrap_or_default()),
-            at_ns: request.at_ns,
-            expected: request.expected_generation,
-            lossy: request.lossy,
-            request: Keyed { key: request.key, fingerprint: request.fingerprint },
+            source: Source::Controller(asked.cause.unwrap_or_default()),
+            at_ns: asked.at_ns,
+            expected: asked.expected_generation,
+            lossy: asked.lossy,
+            request: Keyed { key: asked.key, fingerprint: asked.fingerprint },
             ..Terms::default()
         };
         terms.request.check()?;
@@ -248,47 +253,39 @@ impl<E: Executor> dp::dataplane_server::Dataplane for Service<E> {
         &self,
         request: Request<dp::ApplyRequest>,
     ) -> Result<Response<dp::ApplyResponse>, Status> {
-        let Owned { link, .. } = self.change(&request)?;
-        let LinkChange { link, change, terms } = self.asked(link, request.into_inner())?;
-        let made = link.apply(change, terms).await?;
-        log(link.name(), &made);
-        Ok(Response::new(made.into()))
-    }
-
-    async fn apply_links(
-        &self,
-        request: Request<dp::ApplyLinksRequest>,
-    ) -> Result<Response<dp::ApplyLinksResponse>, Status> {
         self.controllers.check(&request)?;
-        let asked = request.into_inner().links;
-        if !(1..=MOST_LINKS).contains(&asked.len()) {
+        let asked = &request.get_ref().changes;
+        let n = asked.len();
+        if !(1..=MOST_LINKS).contains(&n) {
             return Err(Status::invalid_argument(format!(
-                "{} links are not 1 to {MOST_LINKS}: change others in another request",
-                asked.len()
+                "{n} changes are not 1 to {MOST_LINKS}: change other links in another request"
             )));
         }
         let mut names = BTreeSet::new();
-        let (mut changes, mut order) = (Vec::new(), Vec::new());
-        for dp::LinkApply { link: name, request } in asked {
-            let name = link_id(&name).to_owned();
-            let Owned { link, .. } = self.executor.link(&name)?;
-            let request = request.unwrap_or_default();
-            if request.at_ns.is_some() {
-                let message = "at_ns: changes of several links are made as soon as possible";
-                return Err(of_link(&name, &Status::invalid_argument(message)));
-            }
-            if !names.insert(name.clone()) {
+        let mut changes = Vec::with_capacity(n);
+        for change in asked {
+            let Owned { link, .. } = match &*change.link {
+                "" => self.link(&request)?,
+                name => self.executor.link(name)?,
+            };
+            let name = link.name().to_owned();
+            let change = self.asked(link, change.clone(), n).map_err(|status| match n {
+                1 => status,
+                _ => of_link(&name, &status),
+            })?;
+            if !names.insert(name) {
                 return Err(Status::invalid_argument(format!(
-                    "link `{name}` is named twice: give one change of each link"
+                    "link `{}` is named twice: give one change of each link",
+                    change.link.name()
                 )));
             }
-            changes.push(self.asked(link, request).map_err(|status| of_link(&name, &status))?);
-            order.push(name);
+            changes.push(change);
         }
+        let order: Vec<_> = changes.iter().map(|it| it.link.clone()).collect();
         let made = E::Link::apply_links(changes).await?;
-        order.iter().zip(&made).for_each(|(name, made)| log(name, made));
-        let links = made.into_iter().map(Into::into).collect();
-        Ok(Response::new(dp::ApplyLinksResponse { links }))
+        order.iter().zip(&made).for_each(|(link, made)| log(link.name(), made));
+        let changes = made.into_iter().map(Into::into).collect();
+        Ok(Response::new(dp::ApplyResponse { changes }))
     }
 
     async fn withdraw(

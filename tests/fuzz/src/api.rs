@@ -50,7 +50,7 @@ pub fn call(data: &[u8]) {
     send(method, kind, body);
 }
 
-/// A call with any body: a line with the kind and the method, such as `json PatchLink`, and the body.
+/// A call with any body: a line with the kind and the method, such as `json UpdateLinks`, and the body.
 ///
 /// # Panics
 /// If linkd does, or does not answer.

@@ -14,8 +14,7 @@ use crate::plan::{known, run};
 pub fn request(data: &[u8]) {
     let Some((which, wire)) = data.split_first() else { return };
     match which % 6 {
-        0 => drop(pb::PatchLinkRequest::decode(wire)),
-        1 => drop(pb::SetProfileRequest::decode(wire)),
+        0 | 1 => drop(pb::UpdateLinksRequest::decode(wire)),
         2 => drop(pb::WatchStatsRequest::decode(wire)),
         3 => drop(pb::AcquireLeaseRequest::decode(wire)),
         4 => {
@@ -29,11 +28,8 @@ pub fn request(data: &[u8]) {
             }
         }
         _ => {
-            let Ok(dataplane::ApplyRequest { change: Some(change), .. }) =
-                dataplane::ApplyRequest::decode(wire)
-            else {
-                return;
-            };
+            let Ok(mut request) = dataplane::ApplyRequest::decode(wire) else { return };
+            let Some(change) = request.changes.pop().and_then(|it| it.change) else { return };
             let Ok(merged) = owner::merge(&change, dataplane::Plan::default()) else { return };
             if let Ok(compiled) = compile(&merged.plan) {
                 run(compiled);

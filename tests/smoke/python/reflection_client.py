@@ -52,20 +52,20 @@ def main(socket):
     options = [("grpc.default_authority", "localhost")]
     with grpc.insecure_channel(f"unix:{socket}", options=options) as channel:
         client = Client(channel, "linkemu.v1.Linkemu")
-        profile = {"name": "viasat2", "request_id": "reflection"}
-        first = client.call("SetProfile", **profile)
-        again = client.call("SetProfile", **profile)
+
+        def update(request_id="", **change):
+            answer = client.call("UpdateLinks", updates=[change], request_id=request_id)
+            return answer.links[0], answer.repeated
+
+        first, _ = update("reflection", profile={"name": "viasat2"})
+        again, repeated = update("reflection", profile={"name": "viasat2"})
         try:
-            client.call("SetProfile", name="../viasat2")
+            update(profile={"name": "../viasat2"})
             refused = None
         except grpc.RpcError as error:
             refused = error.code().name
-        patched = client.call(
-            "PatchLink",
-            direction=FORWARD,
-            pipe={"rate_bps": 72_000_000},
-            mask={"paths": ["rate_bps"]},
-        )
+        rate = {"pipe": {"rate_bps": 72_000_000}, "mask": {"paths": ["rate_bps"]}}
+        patched, _ = update(pipes=[{"direction": FORWARD, **rate}])
         link = client.call("GetLink")
         seen = []
         for stats in client.call("WatchStats", interval_ns=100_000_000):
@@ -75,7 +75,7 @@ def main(socket):
     json.dump(
         {
             "set": first.applied.generation,
-            "repeated": again.repeated and again.applied == first.applied,
+            "repeated": repeated and again.applied == first.applied,
             "refused": refused,
             "patched": patched.applied.generation,
             "rate_bps": link.profile.forward_pipe.rate_bps,

@@ -58,7 +58,7 @@ pub struct Ready {
 /// A change for one box.
 struct Order {
     place: usize,
-    request: dp::ApplyRequest,
+    request: dp::LinkChange,
     offset: Offset,
     /// It gets the whole plan.
     is_behind: bool,
@@ -71,7 +71,7 @@ pub struct Answer {
     place: usize,
     offset: Offset,
     is_behind: bool,
-    answer: Result<dp::ApplyResponse, Status>,
+    answer: Result<dp::LinkChanged, Status>,
 }
 
 /// The outcome of a change.
@@ -231,7 +231,7 @@ impl Group {
             let member = &self.0.members[place];
             let offset = member.offset();
             *tip = tip.filter(|tip| tip.instance == member.instance());
-            let mut request = dp::ApplyRequest {
+            let mut request = dp::LinkChange {
                 cause: Some(cause(source)),
                 lossy: *lossy,
                 at_ns: Some(offset.of_box(at_ns)),
@@ -311,9 +311,7 @@ impl Group {
         let mut tries = 0;
         let answer = loop {
             let left = Duration::from_nanos(at_ns.saturating_sub(self.0.clock.now_ns())) + SILENT;
-            let call =
-                |mut c: crate::connect::Client, request| async move { c.apply(request).await };
-            let answer = member.call(left, request.clone(), call).await;
+            let answer = member.apply(left, request.clone()).await;
             // It may have overtaken the change before it on the way.
             let overtook = follows
                 && !is_behind
@@ -336,7 +334,7 @@ impl Group {
         for Answer { place, offset, answer, is_behind } in answers {
             let member = &self.0.members[place];
             match answer {
-                Ok(dp::ApplyResponse { applied, remarks, .. }) => {
+                Ok(dp::LinkChanged { applied, remarks, .. }) => {
                     let applied = applied.unwrap_or_default();
                     // One that also needs the offload is brought there by its task.
                     if is_behind && next.plan.offload.is_none() {

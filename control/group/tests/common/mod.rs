@@ -98,10 +98,10 @@ impl Lab {
 
     pub async fn apply(
         &self,
-        request: dp::ApplyRequest,
-    ) -> Result<dp::ApplyResponse, tonic::Status> {
-        let answer = self.dataplane.clone().apply(request).await;
-        answer.map(tonic::Response::into_inner)
+        change: dp::LinkChange,
+    ) -> Result<dp::LinkChanged, tonic::Status> {
+        let answer = self.dataplane.clone().apply(dp::ApplyRequest::from(change)).await;
+        answer.map(|answer| answer.into_inner().into_one())
     }
 
     pub async fn plan(&self) -> dp::GetPlanResponse {
@@ -159,14 +159,14 @@ fn channel(path: PathBuf) -> Channel {
 }
 
 /// A change to a built-in profile.
-pub fn set(profile: &str) -> dp::ApplyRequest {
+pub fn set(profile: &str) -> dp::LinkChange {
     let profile = profile::Catalog::built_in().get(profile).unwrap().as_proto().clone();
     let change = dp::Change { profile: Some(profile), ..Default::default() };
-    dp::ApplyRequest { change: Some(change), ..Default::default() }
+    dp::LinkChange { change: Some(change), ..Default::default() }
 }
 
 /// A change to these named clients.
-pub fn clients(names: &[&str]) -> dp::ApplyRequest {
+pub fn clients(names: &[&str]) -> dp::LinkChange {
     let client = |(n, name): (usize, &&str)| pb::Client {
         name: (*name).to_owned(),
         prefixes: vec![format!("10.9.{n}.0/24")],
@@ -175,5 +175,5 @@ pub fn clients(names: &[&str]) -> dp::ApplyRequest {
     let clients = names.iter().enumerate().map(client).collect();
     let clients = Some(pb::Clients { clients, ..Default::default() });
     let change = dp::Change { clients, ..Default::default() };
-    dp::ApplyRequest { change: Some(change), ..Default::default() }
+    dp::LinkChange { change: Some(change), ..Default::default() }
 }

@@ -10,7 +10,8 @@ use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
-use crate::target::Direction;
+use crate::set;
+use crate::target::{Condition, Direction};
 use crate::terminal::{self, warn};
 use ::trace::{RateError, RateFile, read_path, read_rate};
 use clap::Args;
@@ -194,22 +195,25 @@ impl Playing<'_> {
         direction: Direction,
         pipe: pb::Pipe,
         paths: &[&str],
-    ) -> Result<pb::ChangeResponse, Failure> {
+    ) -> Result<pb::Link, Failure> {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        let request = pb::PatchLinkRequest {
+        let change = pb::PipeUpdate {
             direction: pb::Direction::from(direction) as i32,
             pipe: Some(pipe),
             mask: Some(prost_types::FieldMask { paths }),
-            expected_generation: Some(self.generation),
+            ..Default::default()
+        };
+        let condition = Condition {
+            expect_generation: Some(self.generation),
             lossy: self.args.lossy,
             ..Default::default()
         };
-        let change = self.connection.call(|mut c| async move { c.patch_link(request).await });
-        let change = change.await?;
-        if let Some(applied) = &change.applied {
+        let answer = set::update(&self.connection, Vec::new(), change.into(), &condition).await?;
+        let link = answer.into_one();
+        if let Some(applied) = &link.applied {
             self.generation = applied.generation;
         }
-        Ok(change)
+        Ok(link)
     }
 }
 

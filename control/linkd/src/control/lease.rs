@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The lease of a link, its end, and the scenario that runs under it.
 
-use super::{Cause, Changing, Control, Terms, Visitor, is_away, unwritten};
+use super::update::{Update, make};
+use super::{Changing, Control, Visitor, is_away, unwritten};
 use crate::caller::{Caller, Role};
 use crate::leases::{Held, Leases, checked, from_now, new_token, taken};
 use proto::dataplane::v1 as dp;
@@ -91,8 +92,6 @@ impl Control {
         let Some(held) = &changing.leases.0 else { return Ok(None) };
         let holder = held.lease.holder.clone();
         let name = held.lease.return_profile.clone();
-        let linkd = Caller::linkd();
-        let cause = Cause { what: "the end of a lease", caller: &linkd };
         // Otherwise a step could follow the return of the link.
         self.settle_scenario(&Leases(None)).await;
         let (mut generation, mut message) = (None, "the link stays as it is".to_owned());
@@ -101,7 +100,8 @@ impl Control {
                 Ok(profile) => {
                     let profile = Some(profile.into_proto());
                     let change = dp::Change { profile, restart: true, ..Default::default() };
-                    Box::pin(self.apply(changing, cause, None, change, Terms::default())).await
+                    let update = [Update::new(self.clone(), "the end of a lease", change)?];
+                    Box::pin(make(&Caller::linkd(), None, &update, &mut [changing])).await
                 }
                 Err(status) => Err(status),
             };
@@ -112,10 +112,10 @@ impl Control {
                 Err(status) => {
                     message = format!("the link cannot return to {name}: {}", status.message());
                 }
-                Ok(change) => {
-                    generation = change.applied.map(|applied| applied.generation);
+                Ok(answer) => {
+                    let applied = answer.links.first().and_then(|link| link.applied);
+                    generation = applied.map(|applied| applied.generation);
                     message = format!("the link returns to {name}");
-                    self.note(cause, &returned);
                 }
             }
         }

@@ -53,9 +53,9 @@ impl Control {
 
     pub(super) async fn requested(
         &self,
-        profile: Option<pb::set_profile_request::Profile>,
+        profile: Option<pb::profile_update::Profile>,
     ) -> Result<pb::Profile, Status> {
-        use pb::set_profile_request::Profile as Requested;
+        use pb::profile_update::Profile as Requested;
         match profile {
             None => {
                 Err(refusal::field("profile", "missing: give a name, a whole profile, or `toml`"))

@@ -3,6 +3,7 @@
 
 use super::{Changing, Control, Shared, is_away};
 use proto::dataplane::v1 as dp;
+use proto::link_name;
 use proto::linkemu::v1 as pb;
 use tonic::{Code, Status};
 
@@ -63,7 +64,8 @@ impl Control {
             kind: pb::EventKind::LinkRestored as i32,
             ..Default::default()
         };
-        let request = dp::ApplyRequest {
+        let change = dp::LinkChange {
+            link: link_name(self.name()),
             change: Some(change),
             cause: Some(cause),
             expected_generation: Some(0),
@@ -71,8 +73,9 @@ impl Control {
             expected_instance: instance,
             ..Default::default()
         };
-        match dataplane.apply(request).await {
-            Ok(dp::ApplyResponse { applied, .. }) => {
+        match dataplane.apply(vec![change]).await {
+            Ok(made) => {
+                let applied = made.into_iter().next().and_then(|made| made.applied);
                 saver.update(|state| {
                     state.instance = instance;
                     state.generation = applied.unwrap_or_default().generation;

@@ -306,10 +306,10 @@ mod tests {
         let served = methods::all().filter(|it| it.is_public() && !it.is_client_streaming());
         let served: BTreeSet<String> = served.map(|method| method.name.clone()).collect();
         assert_eq!(named, served);
-        let set = &document["paths"]["/linkemu.v1.Linkemu/SetProfile"]["post"];
+        let set = &document["paths"]["/linkemu.v1.Linkemu/UpdateLinks"]["post"];
         assert_eq!(set["x-role"], "operator");
-        assert!(set["description"].as_str().unwrap().starts_with("Replaces the link"));
-        let seed = &document["components"]["schemas"]["SetProfileRequest"]["properties"]["seed"];
+        assert!(set["description"].as_str().unwrap().starts_with("Changes links"));
+        let seed = &document["components"]["schemas"]["ProfileUpdate"]["properties"]["seed"];
         assert!(seed["description"].as_str().unwrap().starts_with("Seed of all random"), "{seed}");
     }
 

@@ -157,10 +157,16 @@ impl Lab {
         self.directory.path().join("dataplane.sock")
     }
 
-    pub async fn set(&mut self, name: &str) -> Result<pb::ChangeResponse, tonic::Status> {
-        let profile = Some(pb::set_profile_request::Profile::Name(name.into()));
-        let request = pb::SetProfileRequest { profile, ..Default::default() };
-        self.client.set_profile(request).await.map(tonic::Response::into_inner)
+    pub async fn set(&mut self, name: &str) -> Result<pb::Link, tonic::Status> {
+        self.update(to_profile(name)).await
+    }
+
+    pub async fn update(
+        &mut self,
+        update: impl Into<pb::LinkUpdate>,
+    ) -> Result<pb::Link, tonic::Status> {
+        let answer = self.client.update_links(only(update)).await;
+        answer.map(|answer| answer.into_inner().into_one())
     }
 
     pub async fn patch(
@@ -168,19 +174,36 @@ impl Lab {
         direction: pb::Direction,
         paths: &[&str],
         pipe: pb::Pipe,
-    ) -> Result<pb::ChangeResponse, tonic::Status> {
-        let request = pb::PatchLinkRequest {
-            direction: direction as i32,
-            pipe: Some(pipe),
-            mask: Some(mask(paths)),
-            ..Default::default()
-        };
-        self.client.patch_link(request).await.map(tonic::Response::into_inner)
+    ) -> Result<pb::Link, tonic::Status> {
+        let direction = direction as i32;
+        self.update(pb::PipeUpdate { direction, ..to_values(paths, pipe) }).await
     }
 
     pub fn in_force(&self) -> pb::Profile {
         self.fake.state().plan.clone().unwrap().profile.unwrap()
     }
+}
+
+/// The change to a known profile.
+pub fn to_profile(name: &str) -> pb::ProfileUpdate {
+    let profile = Some(pb::profile_update::Profile::Name(name.into()));
+    pb::ProfileUpdate { profile, seed: None }
+}
+
+/// The change to another profile.
+pub fn to_inline(profile: &pb::Profile) -> pb::ProfileUpdate {
+    let profile = Some(pb::profile_update::Profile::Inline(profile.clone()));
+    pb::ProfileUpdate { profile, seed: None }
+}
+
+/// The change of both pipes to other values.
+pub fn to_values(paths: &[&str], pipe: pb::Pipe) -> pb::PipeUpdate {
+    pb::PipeUpdate { pipe: Some(pipe), mask: Some(mask(paths)), ..Default::default() }
+}
+
+/// A request of one change.
+pub fn only(update: impl Into<pb::LinkUpdate>) -> pb::UpdateLinksRequest {
+    update.into().into()
 }
 
 /// Waits until there is something.

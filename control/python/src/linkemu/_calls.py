@@ -78,9 +78,9 @@ def version() -> Call[str]:
     return _linkemu("GetVersion", v1.GetVersionRequest(), answer, lambda a: str(a.version))
 
 
-def profiles(after: str) -> Call[v1.ListProfilesResponse]:
+def profiles(token: str) -> Call[v1.ListProfilesResponse]:
     """A page of profiles, in the order of their names."""
-    request = v1.ListProfilesRequest(after=after)
+    request = v1.ListProfilesRequest(page_token=token)
     return _linkemu("ListProfiles", request, v1.ListProfilesResponse, _same)
 
 
@@ -142,26 +142,49 @@ def link() -> Call[model.Link]:
     return _linkemu("GetLink", v1.GetLinkRequest(), v1.Link, model.link)
 
 
-def set_profile(
-    given: Given | None,
-    toml: str | None,
-    seed: int | None,
-    expected_generation: int | None,
-    lossy: bool,
-) -> Call[model.Change]:
-    """Replaces the whole link."""
+def profile_update(given: Given | None, toml: str | None, seed: int | None) -> v1.LinkUpdate:
+    """The replacement of the whole link."""
     inline = isinstance(given, v1.Profile) and toml is None
     which: dict[str, Any] = {"inline": given} if inline else _source(given, toml)
-    request = v1.SetProfileRequest(
-        **which,
-        **_given(seed=seed, expected_generation=expected_generation),
-        lossy=lossy,
-        request_id=_request_id(),
+    return v1.LinkUpdate(profile=v1.ProfileUpdate(**which, **_given(seed=seed)))
+
+
+def pipe_update(direction: Direction, fields: Fields) -> v1.PipeUpdate:
+    """New values of the named fields of a pipe."""
+    update = v1.PipeUpdate(direction=_direction(direction))  # type: ignore[arg-type]
+    _fields.set_fields(update, fields)
+    return update
+
+
+def pipe_updates(forward: Fields | None, back: Fields | None, both: Fields | None) -> v1.LinkUpdate:
+    """New values for each given direction."""
+    given: tuple[tuple[Direction, Fields | None], ...] = (
+        ("both", both),
+        ("forward", forward),
+        ("return", back),
     )
-    return _linkemu("SetProfile", request, v1.ChangeResponse, model.change)
+    pipes = [pipe_update(direction, fields) for direction, fields in given if fields]
+    if not pipes:
+        raise ValueError("nothing to change: give `forward`, `return_` or `both`")
+    return v1.LinkUpdate(pipes=pipes)
 
 
-def change_links(
+def update(
+    change: v1.LinkUpdate, expected_generation: int | None, lossy: bool
+) -> Call[model.Change]:
+    """Changes the link."""
+    if expected_generation is not None:
+        change.expected_generation = expected_generation
+    change.lossy = lossy
+    request = v1.UpdateLinksRequest(updates=[change], request_id=_request_id())
+
+    def read(answer: v1.UpdateLinksResponse) -> model.Change:
+        return model.change(answer.links[0], answer.repeated)
+
+    return _linkemu("UpdateLinks", request, v1.UpdateLinksResponse, read)
+
+
+def update_links(
     profiles: Mapping[str, Given],
     patches: Mapping[str, Fields],
     direction: Direction,
@@ -169,56 +192,26 @@ def change_links(
     lossy: bool,
 ) -> Call[dict[str, model.Change]]:
     """Changes several links at one instant, or none. Answers the change of each link."""
-    request = v1.ChangeLinksRequest(request_id=_request_id())
-    unknown = set(expected_generations) - set(profiles) - set(patches)
+    updates = {link: profile_update(given, None, None) for link, given in profiles.items()}
+    for link, fields in patches.items():
+        update = updates.setdefault(link, v1.LinkUpdate())
+        update.pipes.append(pipe_update(direction, fields))
+    unknown = set(expected_generations) - set(updates)
     if unknown:
         raise ValueError(f"expected_generations: no change of {', '.join(sorted(unknown))}")
-    for link, given in profiles.items():
-        replacement = set_profile(given, None, None, expected_generations.get(link), lossy)
-        request.changes.add(link=link).set_profile.CopyFrom(_nameless(replacement.request))
-    for link, fields in patches.items():
-        part = patch(direction, fields, expected_generations.get(link), lossy)
-        request.changes.add(link=link).patch_link.CopyFrom(_nameless(part.request))
+    for link, update in updates.items():
+        update.link, update.lossy = link, lossy
+        if link in expected_generations:
+            update.expected_generation = expected_generations[link]
+    request = v1.UpdateLinksRequest(updates=updates.values(), request_id=_request_id())
 
-    def read(answer: v1.ChangeLinksResponse) -> dict[str, model.Change]:
-        return {it.link.removeprefix(LINKS): model.change(it.change) for it in answer.changes}
+    def read(answer: v1.UpdateLinksResponse) -> dict[str, model.Change]:
+        return {
+            link.name.removeprefix(LINKS): model.change(link, answer.repeated)
+            for link in answer.links
+        }
 
-    return _linkemu("ChangeLinks", request, v1.ChangeLinksResponse, read)
-
-
-def _nameless(request: Any) -> Any:
-    """Removes the id: the request that it is a part of has one."""
-    request.request_id = ""
-    return request
-
-
-def patch(
-    direction: Direction, fields: Fields, expected_generation: int | None, lossy: bool
-) -> Call[model.Change]:
-    """Changes the named fields of a pipe."""
-    request = v1.PatchLinkRequest(
-        direction=_direction(direction),  # type: ignore[arg-type]
-        **_given(expected_generation=expected_generation),
-        lossy=lossy,
-        request_id=_request_id(),
-    )
-    _fields.set_fields(request, fields)
-    return _linkemu("PatchLink", request, v1.ChangeResponse, model.change)
-
-
-def patches(
-    forward: Fields | None, back: Fields | None, both: Fields | None
-) -> list[tuple[Direction, Fields]]:
-    """One change for each given direction."""
-    given: tuple[tuple[Direction, Fields | None], ...] = (
-        ("both", both),
-        ("forward", forward),
-        ("return", back),
-    )
-    found = [(direction, fields) for direction, fields in given if fields]
-    if not found:
-        raise ValueError("nothing to change: give `forward`, `return_` or `both`")
-    return found
+    return _linkemu("UpdateLinks", request, v1.UpdateLinksResponse, read)
 
 
 def stats(mark: bool) -> Call[v1.Stats]:
@@ -244,19 +237,6 @@ def clients() -> Call[v1.Clients]:
     """The current rules."""
     answer = v1.GetClientsResponse
     return _linkemu("GetClients", v1.GetClientsRequest(), answer, lambda a: a.clients)
-
-
-def set_clients(
-    given: v1.Clients, expected_generation: int | None, lossy: bool
-) -> Call[model.Change]:
-    """Replaces the rules."""
-    request = v1.SetClientsRequest(
-        clients=given,
-        **_given(expected_generation=expected_generation),
-        lossy=lossy,
-        request_id=_request_id(),
-    )
-    return _linkemu("SetClients", request, v1.ChangeResponse, model.change)
 
 
 def client_states() -> Call[tuple[v1.ClientState, ...]]:

@@ -27,16 +27,16 @@ _UNITS = {"bps": "bit/s", "ns": "ns", "bytes": "B", "hz": "", "packets": ""}
 """Endings of fields that their keys do not have, and the unit of the text."""
 
 
-def set_fields(request: v1.PatchLinkRequest, fields: Fields) -> None:
-    """Sets what a request changes."""
+def set_fields(update: v1.PipeUpdate, fields: Fields) -> None:
+    """Sets the new values of a pipe."""
     if isinstance(fields, str):
-        request.toml = fields
+        update.toml = fields
     elif _has_text(fields):
-        request.toml = tomli_w.dumps(_table(fields, _PIPE))
+        update.toml = tomli_w.dumps(_table(fields, _PIPE))
     else:
         pipe, mask = pipe_and_mask(fields)
-        request.pipe.CopyFrom(pipe)
-        request.mask.paths.extend(mask)
+        update.pipe.CopyFrom(pipe)
+        update.mask.paths.extend(mask)
 
 
 def pipe_and_mask(fields: Mapping[str, object]) -> tuple[v1.Pipe, list[str]]:

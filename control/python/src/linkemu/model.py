@@ -127,15 +127,13 @@ def link(answer: v1.Link) -> Link:
     return Link(answer.profile.name, answer.profile, answer.seed, *_applied(answer))
 
 
-def change(answer: v1.ChangeResponse) -> Change:
+def change(answer: v1.Link, repeated: bool) -> Change:
     """From a message."""
     profile = answer.profile
-    return Change(profile.name, profile, answer.seed, *_applied(answer), answer.repeated)
+    return Change(profile.name, profile, answer.seed, *_applied(answer), repeated)
 
 
-def _applied(
-    answer: v1.Link | v1.ChangeResponse,
-) -> tuple[int, int, datetime | None, bool, tuple[str, ...]]:
+def _applied(answer: v1.Link) -> tuple[int, int, datetime | None, bool, tuple[str, ...]]:
     applied = answer.applied
     return (
         applied.generation,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Clients of linkd's services. The transport can be replaced, for tests.
 
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { createClient, type CallOptions, type Transport } from "@connectrpc/connect";
 import { createGrpcWebTransport } from "@connectrpc/connect-web";
 import { Captures } from "../gen/linkemu/v1/capture_pb";
@@ -11,7 +12,7 @@ import { Events } from "../gen/linkemu/v1/event_pb";
 import { History } from "../gen/linkemu/v1/history_pb";
 import { Jobs } from "../gen/linkemu/v1/jobs_pb";
 import { Leases } from "../gen/linkemu/v1/lease_pb";
-import { Linkemu } from "../gen/linkemu/v1/linkemu_pb";
+import { type Link, type LinkUpdateSchema, Linkemu } from "../gen/linkemu/v1/linkemu_pb";
 import { Links } from "../gen/linkemu/v1/links_pb";
 import { Scenarios } from "../gen/linkemu/v1/scenario_pb";
 import { Web } from "../gen/linkemu/v1/web_pb";
@@ -65,4 +66,13 @@ export function about(link: string, options: CallOptions = {}): CallOptions {
 export function requestId(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(12));
   return `web-${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** Changes one link, unless it has another generation than the given one. Returns the link after it. */
+export async function updateLink(name: string, update: MessageInitShape<typeof LinkUpdateSchema>, generation?: bigint): Promise<Link> {
+  const expected = generation === undefined ? {} : { expectedGeneration: generation };
+  const answer = await api.linkemu.updateLinks({ updates: [{ ...update, ...expected, link: name }], requestId: requestId() }, about(name));
+  const [link] = answer.links;
+  if (!link) throw new Error("linkd gave no link back: reload the page");
+  return link;
 }

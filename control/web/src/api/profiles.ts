@@ -7,11 +7,11 @@ import { api } from "./client";
 /** All of them, page by page. */
 export async function allProfiles(signal?: AbortSignal): Promise<Profile[]> {
   const all: Profile[] = [];
-  for (let more = true; more; ) {
-    const after = all.at(-1)?.name ?? "";
-    const answer = await api.linkemu.listProfiles({ after }, signal ? { signal } : {});
+  let pageToken = "";
+  do {
+    const answer = await api.linkemu.listProfiles({ pageToken }, signal ? { signal } : {});
     all.push(...answer.profiles);
-    more = answer.more && answer.profiles.length > 0;
-  }
+    pageToken = answer.nextPageToken;
+  } while (pageToken !== "");
   return all;
 }

@@ -4,12 +4,12 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { may } from "../api/caller";
-import { about, api, requestId } from "../api/client";
+import { about, api, requestId, updateLink } from "../api/client";
 import { currentOf, note } from "../api/current";
 import { failure, type Failure } from "../api/failure";
 import { allProfiles } from "../api/profiles";
 import { Direction, type Pipe, type Profile } from "../gen/linkemu/v1/model_pb";
-import type { ChangeResponse, Link } from "../gen/linkemu/v1/linkemu_pb";
+import type { Link } from "../gen/linkemu/v1/linkemu_pb";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import * as command from "../model/command";
 import { type Moment, changeScenario, delayOf, momentText } from "../model/moment";
@@ -62,14 +62,12 @@ interface Changes {
   run: (work: () => Promise<string>) => void;
 }
 
-/** Notes a change that was made, and says so. */
-function applied(name: string, link: Link | undefined, answer: ChangeResponse): string {
-  const at = answer.applied;
-  if (answer.profile) {
-    note(name, { ...(link ?? ({} as Link)), profile: answer.profile, seed: answer.seed, applied: at, remarks: answer.remarks } as Link);
-  }
+/** Notes the link after a change, and says so. */
+function applied(name: string, link: Link): string {
+  const at = link.applied;
+  if (link.profile) note(name, link);
   const when = at?.effectiveUtc ? utc(timestampDate(at.effectiveUtc)) : "";
-  return [`Applied at ${when}, generation ${at?.generation}.`, ...answer.remarks].join(" ");
+  return [`Applied at ${when}, generation ${at?.generation}.`, ...link.remarks].join(" ");
 }
 
 /** Starts a scenario of one step, which the dataplane applies at its instant. */
@@ -112,16 +110,8 @@ function ChooseProfile({ name, link, moment, busy, outcome, run }: Changes): JSX
     if (moment instanceof Error) return;
     run(async () => {
       if (moment.kind !== "now") return schedule(name, tomlOf(moment), generation);
-      const answer = await api.linkemu.setProfile(
-        {
-          profile: { case: "name", value: chosen },
-          requestId: requestId(),
-          ...(seedNumber === undefined ? {} : { seed: seedNumber }),
-          ...(generation === undefined ? {} : { expectedGeneration: generation }),
-        },
-        about(name),
-      );
-      return applied(name, link, answer);
+      const profile = { profile: { case: "name" as const, value: chosen }, ...(seedNumber === undefined ? {} : { seed: seedNumber }) };
+      return applied(name, await updateLink(name, { profile }, generation));
     });
   };
   const tomlOf = (of: Moment): string => changeScenario({ profile: chosen }, delayOf(of, Date.now()));
@@ -218,22 +208,11 @@ function ChangeValues({ name, link, moment, busy, outcome, run }: Changes & { li
     if (moment instanceof Error) return;
     run(async () => {
       if (moment.kind !== "now") return schedule(name, tomlOf(moment), generation);
-      let expected = generation;
-      let answer: ChangeResponse | undefined;
-      for (const { way, values } of changes) {
-        const direction = { forward: Direction.FORWARD, return: Direction.RETURN, both: Direction.UNSPECIFIED }[way];
-        answer = await api.linkemu.patchLink(
-          {
-            direction,
-            toml: command.patchLines(values).join("\n"),
-            requestId: requestId(),
-            ...(expected === undefined ? {} : { expectedGeneration: expected }),
-          },
-          about(name),
-        );
-        expected = answer.applied?.generation;
-      }
-      return answer ? applied(name, link, answer) : "";
+      const pipes = changes.map(({ way, values }) => ({
+        direction: { forward: Direction.FORWARD, return: Direction.RETURN, both: Direction.UNSPECIFIED }[way],
+        toml: command.patchLines(values).join("\n"),
+      }));
+      return applied(name, await updateLink(name, { pipes }, generation));
     });
   };
   let expected = generation;
@@ -269,7 +248,7 @@ function ChangeValues({ name, link, moment, busy, outcome, run }: Changes & { li
         </button>
         {changes.length > 0 && <SaveScenario moment={moment} toml={tomlOf} />}
         {changes.length > 1 && later(moment) === "" && (
-          <span class="note">Two changes, one after the other. "After" and "at" change both directions at one instant.</span>
+          <span class="note">Both directions change at one instant. The commands change one after the other.</span>
         )}
       </div>
       <Outcome of={outcome} />
@@ -283,16 +262,8 @@ function Revert({ name, link, before, busy, outcome, run }: Changes & { before: 
   const revert = (to: Link): void => {
     run(async () => {
       if (!to.profile) return "";
-      const answer = await api.linkemu.setProfile(
-        {
-          profile: { case: "inline", value: to.profile },
-          seed: to.seed,
-          requestId: requestId(),
-          ...(generation === undefined ? {} : { expectedGeneration: generation }),
-        },
-        about(name),
-      );
-      return applied(name, link, answer);
+      const profile = { profile: { case: "inline" as const, value: to.profile }, seed: to.seed };
+      return applied(name, await updateLink(name, { profile }, generation));
     });
   };
   const [last] = before;

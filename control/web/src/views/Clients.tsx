@@ -5,7 +5,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { create } from "@bufbuild/protobuf";
 import { may } from "../api/caller";
-import { about, api, requestId } from "../api/client";
+import { about, api, updateLink } from "../api/client";
 import { failure, type Failure } from "../api/failure";
 import { names } from "../api/feed";
 import { BeamSchema, ClientKind, ClientSchema, ClientsSchema, type Client, type ClientAccount, type ClientState, type Clients as Definitions } from "../gen/linkemu/v1/clients_pb";
@@ -106,12 +106,9 @@ function DefinitionsForm({ name }: { name: string }): JSX.Element {
   const apply = (): void => {
     if (!draft) return;
     void run(async () => {
-      const answer = await api.linkemu.setClients(
-        { clients: draft, requestId: requestId(), ...(generation === undefined ? {} : { expectedGeneration: generation }) },
-        about(name),
-      );
-      setGeneration(answer.applied?.generation);
-      return [`Applied, generation ${answer.applied?.generation}.`, ...answer.remarks].join(" ");
+      const link = await updateLink(name, { clients: draft }, generation);
+      setGeneration(link.applied?.generation);
+      return [`Applied, generation ${link.applied?.generation}.`, ...link.remarks].join(" ");
     });
   };
   return (

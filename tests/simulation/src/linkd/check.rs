@@ -73,7 +73,7 @@ pub(super) fn check(end: &End) -> Report {
     checks.happened();
     let answers = record.changes.iter().map(|it| match &it.answer {
         None => "left\n".to_owned(),
-        Some(Ok(it)) => format!("{} {}\n", it.applied.unwrap_or_default().generation, it.repeated),
+        Some(Ok(it)) => format!("{} {}\n", generation(it), it.repeated),
         Some(Err(status)) => format!("{:?}\n", status.code()),
     });
     let applied: Vec<_> = applied.iter().map(|it| it.rates).collect();
@@ -216,10 +216,10 @@ impl Checks<'_> {
     }
 
     /// A change that was made has its line in the audit log, its event, and the right to it.
-    fn made(&mut self, change: &Changed, answer: &pb::ChangeResponse) {
+    fn made(&mut self, change: &Changed, answer: &pb::UpdateLinksResponse) {
         let Changed { rate, expected, token, id, sent, answered, .. } = change;
         let record = &self.end.record;
-        let generation = answer.applied.unwrap_or_default().generation;
+        let generation = generation(answer);
         self.found.reached(if answer.repeated { "repeated" } else { "made" });
         self.found.fault(expected.is_none(), || {
             format!("{rate} expected {expected:?} and is {generation}")
@@ -360,4 +360,10 @@ impl<'a> Span<'a> {
 fn audited(audit: &str) -> BTreeSet<u64> {
     let lines = audit.lines().map(serde_json::from_str::<serde_json::Value>);
     lines.filter_map(|line| line.ok()?["generation"].as_u64()).collect()
+}
+
+/// The generation of the link after a change.
+fn generation(answer: &pb::UpdateLinksResponse) -> u64 {
+    let applied = answer.links.first().and_then(|link| link.applied);
+    applied.map_or(0, |applied| applied.generation)
 }

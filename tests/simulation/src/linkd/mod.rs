@@ -74,7 +74,7 @@ struct Changed {
     sent: Duration,
     answered: Duration,
     /// None: the caller has gone.
-    answer: Option<Result<pb::ChangeResponse, Status>>,
+    answer: Option<Result<pb::UpdateLinksResponse, Status>>,
 }
 
 /// What happens to a lease.
@@ -231,6 +231,12 @@ async fn history(script: &Script, start_ns: u64) -> End {
     End { record, has, shown: rates(&plan), applied, clients, events, audit }
 }
 
+/// The first profile of the link.
+fn profile() -> pb::LinkUpdate {
+    let profile = PROFILE.clone().map(pb::profile_update::Profile::Inline);
+    pb::ProfileUpdate { profile, seed: None }.into()
+}
+
 /// The clients of the link in all of a history.
 fn clients() -> Option<pb::Clients> {
     let prefixes = vec!["10.1.0.0/24".to_owned()];
@@ -253,13 +259,11 @@ impl Bed {
             started: Mutex::new(0),
             record: Mutex::default(),
         }));
-        // The profile that all later requests change.
-        let profile = PROFILE.clone().map(pb::set_profile_request::Profile::Inline);
-        let request = pb::SetProfileRequest { profile, ..Default::default() };
-        let mut client = LinkemuClient::new(bed.linkd().channel.clone());
-        client.set_profile(request).await.expect("the first profile");
-        let request = pb::SetClientsRequest { clients: clients(), ..Default::default() };
-        client.set_clients(request).await.expect("the clients");
+        // The profile that all later requests change, and the clients.
+        for update in [profile(), pb::LinkUpdate { clients: clients(), ..Default::default() }] {
+            let mut client = LinkemuClient::new(bed.linkd().channel.clone());
+            client.update_links(pb::UpdateLinksRequest::from(update)).await.expect("a link");
+        }
         bed
     }
 
@@ -462,14 +466,14 @@ impl Bed {
         leaves: bool,
     ) {
         let direction = if forward { pb::Direction::Forward } else { pb::Direction::Return };
-        let message = pb::PatchLinkRequest {
+        let pipe = pb::PipeUpdate {
             direction: direction.into(),
             pipe: Some(pb::Pipe { rate_bps: Some(rate), ..Default::default() }),
             mask: Some(prost_types::FieldMask { paths: vec!["rate_bps".into()] }),
-            expected_generation: expected,
-            request_id: id.clone(),
             ..Default::default()
         };
+        let update = pb::LinkUpdate { expected_generation: expected, ..pipe.into() };
+        let message = pb::UpdateLinksRequest { updates: vec![update], request_id: id.clone() };
         let request = with_token(message, token.as_ref());
         let place = {
             let mut record = self.record();
@@ -481,7 +485,7 @@ impl Bed {
         };
         let mut client = LinkemuClient::new(self.linkd().channel.clone());
         let patience = if leaves { Duration::from_millis(1) } else { QUIET };
-        let Ok(answer) = timeout(patience, client.patch_link(request)).await else { return };
+        let Ok(answer) = timeout(patience, client.update_links(request)).await else { return };
         let change = &mut self.record().changes[place];
         change.answered = elapsed();
         change.answer = Some(answer.map(tonic::Response::into_inner));

@@ -150,15 +150,16 @@ async fn patch(bed: &Testbed, patches: u64) -> anyhow::Result<Patched> {
 async fn one(mut client: LinkemuClient<Channel>, n: u64) -> anyhow::Result<(u64, Duration)> {
     let rate_bps = RATES.start + n * 7_919 % (RATES.end - RATES.start);
     let asked = Instant::now();
-    let request = pb::PatchLinkRequest {
+    let pipe = pb::PipeUpdate {
         direction: pb::Direction::Forward.into(),
         pipe: Some(pb::Pipe { rate_bps: Some(rate_bps), ..pb::Pipe::default() }),
         mask: Some(prost_types::FieldMask { paths: vec!["rate_bps".to_owned()] }),
-        request_id: format!("patch-{n}"),
-        ..pb::PatchLinkRequest::default()
+        ..pb::PipeUpdate::default()
     };
-    let answer = client.patch_link(request).await.with_context(|| format!("patch {n}"))?;
-    let applied = answer.into_inner().applied.context("an answer without a generation")?;
+    let request_id = format!("patch-{n}");
+    let request = pb::UpdateLinksRequest { updates: vec![pipe.into()], request_id };
+    let answer = client.update_links(request).await.with_context(|| format!("patch {n}"))?;
+    let applied = answer.into_inner().into_one().applied.context("an answer without a generation")?;
     Ok((applied.generation, asked.elapsed()))
 }
 

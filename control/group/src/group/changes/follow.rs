@@ -90,7 +90,7 @@ impl Group {
             self.tips()[place] = has_plan.then_some(tip);
             return;
         }
-        let request = dp::ApplyRequest {
+        let request = dp::LinkChange {
             change: Some(whole(&plan, !self.has_seed(member, &plan))),
             cause: Some(dp::Cause {
                 what: "the plan of the group".to_owned(),
@@ -101,8 +101,7 @@ impl Group {
             expected_instance: instance,
             ..Default::default()
         };
-        let call = |mut c: crate::connect::Client, request| async move { c.apply(request).await };
-        let told = match member.call(SILENT, request, call).await {
+        let told = match member.apply(SILENT, request).await {
             Ok(answer) => {
                 let generation = answer.applied.unwrap_or_default().generation;
                 let tip = Tip { instance, generation };

@@ -152,12 +152,11 @@ class Box:
 
     async def profiles(self) -> tuple[v1.Profile, ...]:
         """All profiles that can be set by name."""
-        found: list[v1.Profile] = []
-        more = True
-        while more:
-            page = await self._ask(_calls.profiles(found[-1].name if found else ""))
+        page = await self._ask(_calls.profiles(""))
+        found = list(page.profiles)
+        while page.next_page_token:
+            page = await self._ask(_calls.profiles(page.next_page_token))
             found += page.profiles
-            more = page.more
         return tuple(found)
 
     async def profile(self, name: str) -> v1.Profile:
@@ -225,7 +224,7 @@ class Box:
         """Removes a link and its rules. It must hold no packet, and not be leased by another."""
         await self._ask(_calls.remove_link(name))
 
-    async def change_links(
+    async def update_links(
         self,
         *,
         profiles: Mapping[str, Given] | None = None,
@@ -238,11 +237,11 @@ class Box:
         """Changes several links at one instant, or none of them. Answers the change of each.
 
         `profiles` has whole links by name, as `Lease.set_profile`; `patches` has new values of
-        `direction`, as `Lease.patch`. A link is named once. `leases` are those of the links that
-        have one. If a change is refused, the error names the link. Works on any `Box` of the box,
-        whatever its link is.
+        `direction`, as `Lease.patch`; of a link that is in both, the profile is set first.
+        `leases` are those of the links that have one. If a change is refused, the error names the
+        link. Works on any `Box` of the box, whatever its link is.
         """
-        call = _calls.change_links(
+        call = _calls.update_links(
             profiles or {}, patches or {}, direction, expected_generations or {}, lossy
         )
         return await self._ask(call, ",".join(lease.token for lease in leases) or None)

@@ -148,9 +148,8 @@ class Lease:
         the change if the current generation differs. `lossy` accepts a profile that does not fit
         into the box.
         """
-        return await self._change(
-            _calls.set_profile(profile, toml, seed, expected_generation, lossy)
-        )
+        update = _calls.profile_update(profile, toml, seed)
+        return await self._change(_calls.update(update, expected_generation, lossy))
 
     async def patch(
         self,
@@ -167,14 +166,10 @@ class Lease:
         `forward={"rate": "72 Mbit/s", "delay": {"base": "280 ms"}}`. Fields of `linkemu.v1.Pipe`
         take a number in the unit of their name, or text: `forward={"rate_bps": 72_000_000, "delay":
         {"base_ns": "280 ms"}}`. None removes a part. Parts of `queue` and `delay` are changed
-        one by one. Several directions are several changes; the last one is returned.
+        one by one. All directions change at one instant.
         """
-        for direction, fields in _calls.patches(forward, return_, both):
-            call = _calls.patch(direction, fields, expected_generation, lossy)
-            change = await self._change(call)
-            if expected_generation is not None:
-                expected_generation = change.generation
-        return change
+        update = _calls.pipe_updates(forward, return_, both)
+        return await self._change(_calls.update(update, expected_generation, lossy))
 
     async def set_clients(
         self,
@@ -184,7 +179,8 @@ class Lease:
         lossy: bool = False,
     ) -> model.Change:
         """Replaces all rules for clients. The profile does not change."""
-        return await self._change(_calls.set_clients(clients, expected_generation, lossy))
+        update = v1.LinkUpdate(clients=clients)
+        return await self._change(_calls.update(update, expected_generation, lossy))
 
     async def assign(
         self,
