@@ -11,8 +11,8 @@
 //! dataplane by its workers, linkd-group by its boxes, and the fake dataplane of the tests of linkd.
 
 mod change;
+mod changes;
 mod controller;
-mod history;
 mod journal;
 mod keys;
 mod link;
@@ -23,24 +23,23 @@ mod service;
 mod span;
 mod status;
 mod sums;
+mod terms;
 mod watch;
 
 pub use change::{ChangeError, Merged, merge, subject};
+pub use changes::Changes;
 pub use controller::{Controllers, Held};
-pub use history::{Changes, History};
 pub use journal::{Journal, Next};
 pub use keys::{Keys, Request, Reused};
-pub use link::{
-    Chain, Current, Link, LinkChange, Made, Order, Outcomes, Proposal, Refusal, Source, Terms,
-    to_its_end,
-};
-pub use plans::Plans;
+pub use link::{Link, LinkChange, Order, Outcomes, Proposal, to_its_end};
+pub use plans::{History, Plans};
 pub use scenario::Scenarios;
 pub use schedule::{Schedule, ScheduleError, check_ahead, check_passed, withdrawn};
 pub use service::{Executor, MOST_LINKS, Owned, Service};
 pub use span::Span;
 pub use status::{clip, invalid, of_link};
 pub use sums::{add_access, add_pipe};
+pub use terms::{Chain, Current, Made, Refusal, Source, Terms};
 pub use watch::watch;
 
 use proto::dataplane::v1 as dp;

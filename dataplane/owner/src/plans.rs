@@ -6,7 +6,7 @@ use crate::{
     Current, Entry, Journal, Keys, Made, Request, Reused, Schedule, Source, Terms, changed,
 };
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, MutexGuard, watch};
 
 /// Changes with a key that are known.
 const KEYS: usize = 1024;
@@ -55,5 +55,46 @@ impl Plans {
         let made = Made { applied, remarks, repeated: false, plan: Some(Arc::new(plan)), sequence };
         self.known.keep_with_plan(terms.request, made.clone(), |made| &mut made.plan);
         made
+    }
+}
+
+/// The plans of a link, and who is told of changes.
+#[derive(Debug)]
+pub struct History {
+    plans: Mutex<Plans>,
+    journal: Journal<Entry>,
+    /// Generation of the last change that no scenario made.
+    others: watch::Sender<u64>,
+}
+
+impl History {
+    #[must_use]
+    pub fn new(current: Current) -> Self {
+        let (journal, others) = (Journal::default(), watch::Sender::new(0));
+        let plans = Mutex::new(Plans::new(current, journal.clone(), others.clone()));
+        Self { plans, journal, others }
+    }
+
+    /// The plans, also while a change is late. Without a change in progress: [`crate::Changes::settled`].
+    pub async fn plans(&self) -> MutexGuard<'_, Plans> {
+        self.plans.lock().await
+    }
+
+    /// The same, unless a change is in progress.
+    #[must_use]
+    pub fn plans_now(&self) -> Option<MutexGuard<'_, Plans>> {
+        self.plans.try_lock().ok()
+    }
+
+    /// Events of the link.
+    #[must_use]
+    pub fn journal(&self) -> &Journal<Entry> {
+        &self.journal
+    }
+
+    /// The generation of the last change that no scenario made, and each change of it.
+    #[must_use]
+    pub fn other_changes(&self) -> watch::Receiver<u64> {
+        self.others.subscribe()
     }
 }

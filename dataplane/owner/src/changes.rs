@@ -9,54 +9,13 @@
 
 use crate::schedule::AHEAD_NS;
 use crate::{
-    Current, Entry, Journal, Link, LinkChange, Made, Order, Plans, Proposal, Reused, Terms,
-    check_generation, merge, of_link, subject,
+    Current, Link, LinkChange, Made, Order, Plans, Proposal, Reused, Terms, check_generation, merge,
+    of_link, subject,
 };
 use proto::dataplane::v1 as dp;
 use std::time::Duration;
-use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::sync::MutexGuard;
 use tonic::Status;
-
-/// The plans of a link, and who is told of changes.
-#[derive(Debug)]
-pub struct History {
-    plans: Mutex<Plans>,
-    journal: Journal<Entry>,
-    /// Generation of the last change that no scenario made.
-    others: watch::Sender<u64>,
-}
-
-impl History {
-    #[must_use]
-    pub fn new(current: Current) -> Self {
-        let (journal, others) = (Journal::default(), watch::Sender::new(0));
-        let plans = Mutex::new(Plans::new(current, journal.clone(), others.clone()));
-        Self { plans, journal, others }
-    }
-
-    /// The plans, also while a change is late. Without a change in progress: [`Changes::settled`].
-    pub async fn plans(&self) -> MutexGuard<'_, Plans> {
-        self.plans.lock().await
-    }
-
-    /// The same, unless a change is in progress.
-    #[must_use]
-    pub fn plans_now(&self) -> Option<MutexGuard<'_, Plans>> {
-        self.plans.try_lock().ok()
-    }
-
-    /// Events of the link.
-    #[must_use]
-    pub fn journal(&self) -> &Journal<Entry> {
-        &self.journal
-    }
-
-    /// The generation of the last change that no scenario made, and each change of it.
-    #[must_use]
-    pub fn other_changes(&self) -> watch::Receiver<u64> {
-        self.others.subscribe()
-    }
-}
 
 /// What all links do.
 pub trait Changes: Link {
