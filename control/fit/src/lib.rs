@@ -27,6 +27,7 @@ pub mod digits;
 pub mod emulator;
 pub mod fitted;
 pub mod goodness;
+pub mod interval;
 pub mod loss;
 pub mod mmpp;
 pub mod numeric;

@@ -8,7 +8,7 @@
 //!
 //! Times are in seconds.
 
-use crate::loss::Interval;
+use crate::interval::Interval;
 use crate::numeric::{Maximum, maximise, profile_interval};
 
 /// Fewer events do not tell busy times.

@@ -27,7 +27,7 @@ mod levels;
 mod scan;
 
 use crate::baseline::Series;
-use crate::loss::Interval;
+use crate::interval::Interval;
 use crate::seconds;
 use crate::work::{self, ongoing};
 pub use levels::{Levels, levels};

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use crate::common::{INTERVAL_NS, WEEK, baseline, options};
 use fit::fitted::{Direction, Fitted, Options, fit};
-use fit::loss::Interval;
+use fit::interval::Interval;
 use fit::read::Input;
 use fit::verify::{play, regular};
 use profile::Profile;

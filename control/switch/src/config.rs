@@ -2,6 +2,7 @@
 //! Configuration of a switch, from the box file, and its P4 program.
 
 use crate::names::{self, CheckError};
+use crate::target::Target;
 use crate::tofino::{self, Format, TofinoError};
 use emu::units::ByDirection;
 use p4runtime::{P4Info, Tls};
@@ -64,43 +65,12 @@ impl<T> Sides<T> {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    Bmv2,
-    Swx,
-    Tofino,
-}
-
-impl Target {
-    /// Tick of the switch's clock, ns.
-    #[must_use]
-    pub fn tick(self) -> u64 {
-        match self {
-            Self::Bmv2 | Self::Swx => 1000,
-            Self::Tofino => 1,
-        }
-    }
-
-    /// Whether a frame has a port or a group, and not both.
-    pub(crate) fn has_group_or_port(self) -> bool {
-        self == Self::Bmv2
-    }
-
-    /// P4 architecture of the program.
-    pub(crate) fn arch(self) -> &'static str {
-        match self {
-            Self::Bmv2 => "v1model",
-            Self::Swx => "pna",
-            Self::Tofino => "tna",
-        }
-    }
-
-    fn device(self) -> &'static str {
-        match self {
-            Self::Bmv2 => DEVICE,
-            Self::Swx => SWX,
-            Self::Tofino => TOFINO,
-        }
+/// File of the program that runs on a target.
+fn device(target: Target) -> &'static str {
+    match target {
+        Target::Bmv2 => DEVICE,
+        Target::Swx => SWX,
+        Target::Tofino => TOFINO,
     }
 }
 
@@ -169,7 +139,7 @@ impl Program {
             let conf = read(Path::new(CONF))?;
             tofino::device(&directory.join(CONF), &conf, format.unwrap_or_default(), read)?
         } else {
-            read(Path::new(target.device()))?
+            read(Path::new(device(target)))?
         };
         Ok(Self { device: Cow::Owned(device), p4info: Cow::Owned(p4info) })
     }

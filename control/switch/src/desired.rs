@@ -299,7 +299,8 @@ fn prefix(address: IpAddr, length: u8) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Program, Stages, Target};
+    use crate::config::{Program, Stages};
+    use crate::target::Target;
     use crate::model::bucket;
 
     fn config() -> Config {

@@ -19,12 +19,13 @@ mod names;
 mod shared;
 mod slots;
 mod standing;
+mod target;
 mod task;
 mod timing;
 mod tofino;
 
 pub use cells::Cells;
-pub use config::{Config, MAX_BOXES, Program, ProgramError, Sides, Stages, Target};
+pub use config::{Config, MAX_BOXES, Program, ProgramError, Sides, Stages};
 pub use handle::Switch;
 pub use hosts::Ageing;
 pub use model::{
@@ -34,5 +35,6 @@ pub use model::{
 };
 pub use names::CheckError;
 pub use p4runtime::Tls;
+pub use target::Target;
 pub use timing::Timing;
 pub use tofino::{Format, TofinoError};

@@ -2,7 +2,7 @@
 //! Names of the P4 program's tables, actions and counters, and the numbering of cells (docs/p4.md;
 //! sizes are in p4src/shared).
 
-use crate::config::Target;
+use crate::target::Target;
 use crate::model::{MAX_CLIENTS, Point};
 use emu::units::Direction;
 use p4runtime::P4Info;

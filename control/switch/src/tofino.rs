@@ -141,7 +141,8 @@ pub fn device<E: From<TofinoError>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Program, ProgramError, Target};
+    use crate::config::{Program, ProgramError};
+    use crate::target::Target;
     use std::fs;
 
     const CONF: &str = r#"{

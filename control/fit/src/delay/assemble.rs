@@ -8,7 +8,7 @@ use super::law::{Body, Excursions, Law};
 use super::moments::Moments;
 use super::search::{AT_BOUND, Fitted, SELDOM, Shape, shape_of};
 use crate::goodness::Goodness;
-use crate::loss::Interval;
+use crate::interval::Interval;
 use crate::mmpp::BusyTimes;
 use crate::numeric::Z_95;
 use statrs::distribution::{ContinuousCDF, Normal};

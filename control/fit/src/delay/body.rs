@@ -3,7 +3,7 @@
 
 use super::law::{Body, Law};
 use crate::baseline::{Series, Spacing};
-use crate::loss::Interval;
+use crate::interval::Interval;
 use crate::numeric::{Z_95, jackknife};
 
 /// Blocks of the jackknife.

@@ -16,7 +16,7 @@ use super::regime;
 use super::search::{Fitted, Shape, fit};
 use crate::baseline::{Baseline, Spacing};
 use crate::goodness::Goodness;
-use crate::loss::Interval;
+use crate::interval::Interval;
 use crate::mmpp::BusyTimes;
 use crate::seconds;
 use crate::work;

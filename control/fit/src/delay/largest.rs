@@ -14,7 +14,7 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::body::quantile;
 use super::law::{Body, Excursions, Law, RULE};
-use crate::loss::Interval;
+use crate::interval::Interval;
 use crate::mmpp::Modulation;
 
 /// Waits of the body that a level is averaged over.

@@ -17,7 +17,7 @@ use super::law::Body;
 use super::moments::{Figures, Largest, Moments};
 use super::search::{Durations, Rare, Shape, fit};
 use crate::baseline::Summary;
-use crate::loss::Interval;
+use crate::interval::Interval;
 use crate::seconds;
 
 /// Points of a curve that are used.

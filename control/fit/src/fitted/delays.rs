@@ -11,7 +11,7 @@ use crate::delay::body;
 use crate::delay::estimate::Delays;
 use crate::delay::largest::Probing;
 use crate::delay::law::{Body, Excursions};
-use crate::loss::Interval;
+use crate::interval::Interval;
 use crate::mmpp::BusyTimes;
 use profile::{BODY_CORRELATION_NS, FADE_FACTOR, OUTAGE_DURATION_NS, format_duration};
 use proto::linkemu::v1 as pb;

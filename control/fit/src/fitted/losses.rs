@@ -5,7 +5,8 @@ use super::notes::{
     LEAST_INTERVAL, LIKELIHOOD, LONGEST_EPISODE, LONGEST_INTERVAL, Notes, STATED, rounded, within,
 };
 use super::options::Direction;
-use crate::loss::{FadeEstimate, Interval, Losses};
+use crate::interval::Interval;
+use crate::loss::{FadeEstimate, Losses};
 use profile::format_duration;
 use proto::linkemu::v1 as pb;
 

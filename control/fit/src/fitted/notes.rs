@@ -4,7 +4,7 @@
 
 use crate::digits::four_digits;
 use crate::goodness::Goodness;
-use crate::loss::Interval;
+use crate::interval::Interval;
 use crate::seconds;
 use profile::{BODY_CORRELATION_NS, OUTAGE_DURATION_NS, OUTAGE_INTERVAL_NS, format_duration};
 use proto::linkemu::v1 as pb;

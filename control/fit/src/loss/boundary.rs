@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use super::Interval;
+use crate::interval::Interval;
 use crate::baseline::Series;
 use crate::numeric::{logistic, maximise, profile_interval};
 use crate::period::Period;

@@ -9,7 +9,8 @@
 
 use super::chain::{Class, Law};
 use super::fixed::{Region, region};
-use super::{Interval, Runs};
+use super::Runs;
+use crate::interval::Interval;
 use crate::goodness::Goodness;
 use crate::numeric::{DROP_95, DROP_99_5, Maximum, maximise, profile_interval_at};
 use crate::work;

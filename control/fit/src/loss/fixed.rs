@@ -10,8 +10,8 @@
 //! durations in its place, whose likelihood is smooth; this one gives the durations that they do
 //! not reach, for example where each outage loses the same number of probes.
 
-use super::Interval;
 use super::runs::{Run, Runs};
+use crate::interval::Interval;
 use crate::numeric::{Maximum, maximise, profile_interval_at};
 
 /// Intervals that the end of an outage is integrated over, between two probes.

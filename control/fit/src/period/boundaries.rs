@@ -3,7 +3,7 @@
 
 use super::changes::Ranks;
 use super::scan::Found;
-use crate::loss::Interval;
+use crate::interval::Interval;
 use crate::numeric::Z_95;
 use statrs::distribution::{Binomial, DiscreteCDF};
 

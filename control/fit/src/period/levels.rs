@@ -208,7 +208,7 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::baseline::Probe;
-    use crate::loss::Interval;
+    use crate::interval::Interval;
     use crate::splitmix::unit;
 
     /// An hour of probes at 10 Hz with a level for each 10 s.

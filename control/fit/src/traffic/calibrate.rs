@@ -21,7 +21,7 @@ use profile::{Profile, Violations};
 
 use super::observation::Observation;
 use crate::goodness::Goodness;
-use crate::loss::Interval;
+use crate::interval::Interval;
 use crate::verify::PlayError;
 
 pub use parameter::Parameter;

@@ -10,7 +10,7 @@ use super::search::Found;
 use super::sensitivity::Sensitivity;
 use super::{CalibrateError, Calibrated, Compared, Estimated};
 use crate::goodness::Goodness;
-use crate::loss::Interval;
+use crate::interval::Interval;
 use crate::numeric::Z_95;
 
 /// Errors of a terminal's parameters, as multiples of those by the Jacobian: requests and superframes are
