@@ -2,9 +2,16 @@
 //! Messages and services generated from `linkemu/v1` and `dataplane/v1`.
 //!
 //! The `.proto` files have the documentation.
-#![allow(clippy::all)]
+
+mod finding;
+mod json;
+mod stats;
+
+pub use json::{Json, POOL, from_json, json};
+pub use stats::{EXPIRED, add};
 
 /// The public packages, nested as the protos name them.
+#[allow(clippy::all)]
 pub mod linkemu {
     pub mod v1 {
         tonic::include_proto!("linkemu.v1");
@@ -12,6 +19,7 @@ pub mod linkemu {
 }
 
 /// The packages between linkd and the dataplane.
+#[allow(clippy::all)]
 pub mod dataplane {
     pub mod v1 {
         tonic::include_proto!("dataplane.v1");
@@ -19,6 +27,7 @@ pub mod dataplane {
 }
 
 /// State of linkd on disk.
+#[allow(clippy::all)]
 pub mod linkd {
     pub mod v1 {
         tonic::include_proto!("linkd.v1");
