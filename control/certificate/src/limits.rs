@@ -1,41 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits of the criteria, and the reason for each.
 
-use view::Tolerance;
+use proto::linkemu::v1::{GetCertificateRequest, Tolerance};
 
-/// Limits as a caller wants them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Least packets sent: a run without packets shows nothing.
-    pub packets: u64,
-    /// Packets lost through the emulator's own fault, at most.
-    pub emulator_drops: u64,
-    /// Maximum 99th percentile of lateness, of the worst worker. `None`: the tolerance of the link.
-    pub lateness_p99_ns: Option<u64>,
-    /// Maximum stall of a worker, and maximum lateness of any packet. `None`: the tolerance of the link.
-    pub stall_ns: Option<u64>,
-    /// Percent of a worker's packet store that were in use, at most.
-    pub memory_percent: u8,
-    /// Maximum number of changes of the configuration. `None`: any number.
-    pub changes: Option<u64>,
-    /// Replaces the tolerance of the link by the strict limits.
-    pub strict: bool,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            packets: 1,
-            emulator_drops: 0,
-            lateness_p99_ns: None,
-            stall_ns: None,
-            // Memory is allocated in segments: above this limit it was practically full.
-            memory_percent: 99,
-            changes: None,
-            strict: false,
-        }
-    }
-}
+/// Default limits, where they do not follow from the link. A run without packets shows nothing.
+pub const PACKETS_SENT: u64 = 1;
+pub const EMULATOR_DROPS: u64 = 0;
+/// Memory is allocated in segments: above this limit it was practically full.
+pub const MEMORY_PERCENT: u32 = 99;
 
 /// The limits of one run.
 #[derive(Clone, Debug)]
@@ -46,14 +18,14 @@ pub(crate) struct Chosen {
     lateness_reason: String,
     pub stall_ns: u64,
     stall_reason: String,
-    pub memory_percent: u8,
+    pub memory_percent: u32,
     pub changes: Option<u64>,
 }
 
 impl Chosen {
     /// `tolerance` is that of the strictest link of the run. An older dataplane reports none.
-    pub fn new(limits: &Limits, tolerance: Option<&Tolerance>) -> Self {
-        let strict = |why| Tolerance::from(profile::strict_tolerance(why));
+    pub fn new(limits: &GetCertificateRequest, tolerance: Option<&Tolerance>) -> Self {
+        let strict = profile::strict_tolerance;
         let derived = match tolerance {
             _ if limits.strict => strict("the strict limit, as requested"),
             Some(tolerance) => tolerance.clone(),
@@ -68,13 +40,13 @@ impl Chosen {
         let (stall_ns, stall_reason) =
             given(limits.stall_ns, derived.stall_ns, derived.stall_reason);
         Self {
-            packets: limits.packets,
-            emulator_drops: limits.emulator_drops,
+            packets: limits.packets.unwrap_or(PACKETS_SENT),
+            emulator_drops: limits.emulator_drops.unwrap_or(EMULATOR_DROPS),
             lateness_p99_ns,
             lateness_reason,
             stall_ns,
             stall_reason,
-            memory_percent: limits.memory_percent,
+            memory_percent: limits.memory_percent.unwrap_or(MEMORY_PERCENT),
             changes: limits.changes,
         }
     }

@@ -4,12 +4,13 @@
 //! The kernel's figures of the dataplane's machine tell who had the workers' time: other programs, a
 //! hypervisor, or the workers' own packets.
 
-use crate::{Criterion, PACKETS};
-use view::{HostSpan, Span, time};
+use crate::PACKETS;
+use proto::linkemu::v1::{Criterion, HostSpan, Span};
+use view::time;
 
 /// Remedies for the criteria that do not hold, most important first.
 pub(crate) fn all(criteria: &[Criterion], span: &Span, until_ns: u64) -> Vec<String> {
-    let failed = |names: &[&str]| criteria.iter().any(|c| !c.holds && names.contains(&c.name));
+    let failed = |names: &[&str]| criteria.iter().any(|c| !c.holds && names.contains(&&*c.name));
     let mut remedies = Vec::new();
     if failed(&[PACKETS]) {
         remedies.push(

@@ -8,7 +8,6 @@ use crate::finding::Finding;
 use crate::machine::{Machine, at_boot};
 use crate::wanted::Wanted;
 use boxfile::beside_kernel;
-use std::borrow::Cow;
 
 /// Drivers of a device that a program drives.
 pub const HANDED_OVER: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
@@ -22,7 +21,7 @@ pub fn check(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
 }
 
 /// A port without a device.
-pub fn lost(check: impl Into<Cow<'static, str>>, error: &str) -> Finding {
+pub fn lost(check: impl Into<String>, error: &str) -> Finding {
     let why = "the box's file names it as a port";
     Finding::warning(check, error, why, "lspci -D -nn -d ::0200").bad_if(true)
 }

@@ -56,7 +56,7 @@ mod tests {
             assert!(findings.len() >= 10);
             for finding in &findings {
                 let silent = finding.why.is_empty() && finding.remedy.is_empty();
-                assert_eq!(silent, finding.level == Level::Ok, "{finding:?}");
+                assert_eq!(silent, finding.level() == Level::Ok, "{finding:?}");
             }
             let mut names: Vec<_> = findings.iter().map(|finding| &finding.check).collect();
             names.sort_unstable();

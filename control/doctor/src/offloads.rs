@@ -104,8 +104,8 @@ mod tests {
     fn offloads_are_bad_on_a_virtual_interface() {
         let tree = Tree::new(&[("sys/class/net/veth0/mtu", "1500")]);
         let judge = |features| judge(&tree.machine(), "veth0", &features);
-        assert_eq!(judge(on(&["tx-nocache-copy", "highdma"])).level, Level::Ok);
-        assert_eq!(judge(on(&[])).level, Level::Ok);
+        assert_eq!(judge(on(&["tx-nocache-copy", "highdma"])).level(), Level::Ok);
+        assert_eq!(judge(on(&[])).level(), Level::Ok);
         let all = [
             "tx-checksum-ip-generic",
             "tx-tcp-segmentation",
@@ -114,7 +114,7 @@ mod tests {
             "rx-gro",
         ];
         let found = judge(on(&all));
-        assert_eq!(found.level, Level::Bad);
+        assert_eq!(found.level(), Level::Bad);
         assert_eq!(found.remedy, "ethtool -K veth0 gro off gso off tso off tx off");
     }
 
@@ -123,7 +123,7 @@ mod tests {
         let tree = Tree::new(&[("sys/class/net/eth0/device/vendor", "0x8086")]);
         let found = judge(&tree.machine(), "eth0", &on(&["rx-lro"]));
         assert_eq!(
-            (found.level, found.remedy.as_str()),
+            (found.level(), found.remedy.as_str()),
             (Level::Warning, "ethtool -K eth0 lro off")
         );
     }
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn offloads_unknown_to_the_kernel_give_a_command() {
         let found = judge(&Tree::new(&[]).machine(), "eth0", &Err("no such device".into()));
-        assert_eq!((found.level, found.remedy.as_str()), (Level::Warning, "ethtool -k eth0"));
+        assert_eq!((found.level(), found.remedy.as_str()), (Level::Warning, "ethtool -k eth0"));
     }
 
     #[tokio::test]

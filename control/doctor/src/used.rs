@@ -61,7 +61,7 @@ mod tests {
             (Err("no netlink".to_owned()), Level::Warning, "no netlink"),
         ] {
             let finding = judge("eth0", &used);
-            assert_eq!(finding.level, level);
+            assert_eq!(finding.level(), level);
             assert!(finding.found.contains(part), "{finding:?}");
         }
     }

@@ -57,12 +57,15 @@ mod tests {
     fn unsynchronised_clock_is_reported() {
         let good = judge(Ok(Sync { synchronised: true, error_us: 1_500 }));
         assert_eq!(
-            (good.level, good.found.as_str()),
+            (good.level(), good.found.as_str()),
             (Level::Ok, "synchronised, to 1.5 ms or better")
         );
         let bad = judge(Ok(Sync { synchronised: false, error_us: 0 }));
-        assert_eq!((bad.level, bad.remedy.as_str()), (Level::Warning, "timedatectl set-ntp true"));
-        assert_eq!(judge(Err(io::Error::other("no"))).level, Level::Warning);
+        assert_eq!(
+            (bad.level(), bad.remedy.as_str()),
+            (Level::Warning, "timedatectl set-ntp true")
+        );
+        assert_eq!(judge(Err(io::Error::other("no"))).level(), Level::Warning);
     }
 
     #[test]

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The load that is possible without loss, with the figures by which the dataplane accepts and refuses
-//! plans ([`emu::envelope`]): as text, as JSON, and as messages. `linkctl envelope` and linkd show them.
+//! plans ([`emu::envelope`]): as messages and as text. `linkctl envelope` and linkd show them.
 
 mod message;
 mod show;
 
 pub use message::message;
-pub use show::{View, text};
 
 use emu::plan::{Plan, Room};
 use profile::{Profile, Violations};

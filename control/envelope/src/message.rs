@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The envelope as `linkemu.v1.Envelope`.
 
-use super::show::{TRAFFIC, rates};
+use super::show::{TRAFFIC, rates, text};
 use emu::envelope::{
     Fits, Largest, MAX_WORK, Pair, events, excesses, longest_delay, memory, remarks, work,
 };
@@ -9,11 +9,11 @@ use emu::plan::{Plan, Room};
 use emu::units::ByDirection;
 use proto::linkemu::v1 as pb;
 
-/// Envelope of a room, and of a profile if there is one; without text and JSON.
+/// Envelope of a room, and of a profile if there is one.
 #[must_use]
 pub fn message(room: Room, profile: Option<(&str, &Plan)>) -> pb::Envelope {
     let row = |rate_bps| {
-        let delays = TRAFFIC.iter().map(|(frames, _, traffic)| pb::EnvelopeDelay {
+        let delays = TRAFFIC.iter().map(|(frames, traffic)| pb::EnvelopeDelay {
             frames: (*frames).into(),
             delay_ns: longest_delay(room, rate_bps, *traffic).0,
         });
@@ -31,7 +31,7 @@ pub fn message(room: Room, profile: Option<(&str, &Plan)>) -> pb::Envelope {
         }),
         rows: rates(room.port_bps).into_iter().map(row).collect(),
         profile: profile.map(|(name, plan)| of_profile(room, name, plan)),
-        ..Default::default()
+        text: text(room, profile),
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The envelope as tables for people and as JSON for programs.
+//! The envelope as tables for people.
 
 use comfy_table::{CellAlignment, Table, presets};
 use emu::envelope::{
@@ -8,21 +8,19 @@ use emu::envelope::{
 };
 use emu::plan::{Plan, Room};
 use emu::si::{self, Round};
-use emu::units::{ByDirection, Nanos};
-use serde::Serialize;
-use std::collections::BTreeMap;
+use emu::units::Nanos;
 
 /// Rates of Ethernet ports in bit/s.
 const RATES: [u64; 5] =
     [1_000_000_000, 2_500_000_000, 10_000_000_000, 25_000_000_000, 100_000_000_000];
 /// The columns; lengths with FCS.
-pub(super) const TRAFFIC: [(&str, &str, Traffic<'static>); 6] = [
-    ("64 B", "64", Traffic::Frames(64)),
-    ("128 B", "128", Traffic::Frames(128)),
-    ("512 B", "512", Traffic::Frames(512)),
-    ("1518 B", "1518", Traffic::Frames(1_518)),
-    ("IMIX", "imix", Traffic::Mix(&IMIX)),
-    ("ANY", "any", Traffic::Worst),
+pub(super) const TRAFFIC: [(&str, Traffic<'static>); 6] = [
+    ("64 B", Traffic::Frames(64)),
+    ("128 B", Traffic::Frames(128)),
+    ("512 B", Traffic::Frames(512)),
+    ("1518 B", Traffic::Frames(1_518)),
+    ("IMIX", Traffic::Mix(&IMIX)),
+    ("ANY", Traffic::Worst),
 ];
 
 const NOTES: &str = "\
@@ -30,133 +28,6 @@ The longest delay, forward and return added up, if both directions carry this ra
 are those of the wire, on which a frame takes 20 B more than its own (preamble and gap);
 lengths have the FCS. IMIX is 7:4:1 frames of 64, 594 and 1518 B. ANY holds for frames of
 any length also where nothing pads them or parts them, and is what `linkctl set` goes by.";
-
-#[derive(Debug, Serialize)]
-pub struct View<'a> {
-    room: RoomView,
-    table: Vec<RowView>,
-    profile: Option<ProfileView<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct RoomView {
-    clients: u32,
-    port_bps: u64,
-    frame_bytes: u32,
-    /// Memory for packets of each worker.
-    memory_bytes: u64,
-    workers: u32,
-}
-
-#[derive(Debug, Serialize)]
-struct RowView {
-    rate_bps: u64,
-    port: bool,
-    delay_ns: BTreeMap<&'static str, u64>,
-}
-
-#[derive(Debug, Serialize)]
-struct ProfileView<'a> {
-    name: &'a str,
-    fits: bool,
-    needed_bytes: u64,
-    events_per_second: u64,
-    /// Nanoseconds per second of a core, and the limit.
-    work_ns: u64,
-    work_max_ns: u64,
-    largest: LargestView,
-    excesses: Vec<String>,
-    remarks: Vec<String>,
-}
-
-/// How far each parameter can go; null: the profile has none.
-#[derive(Debug, Serialize)]
-struct LargestView {
-    clients: BoundView<u32>,
-    delay_ns: Option<BoundView<PairView>>,
-    queue_bytes: Option<BoundView<PairView>>,
-    rate_bps: Option<BoundView<PairView>>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(tag = "limit", content = "value", rename_all = "snake_case")]
-enum BoundView<T> {
-    Nothing,
-    UpTo(T),
-    Any,
-}
-
-#[derive(Debug, Serialize)]
-struct PairView {
-    forward: Option<u64>,
-    r#return: Option<u64>,
-}
-
-impl<'a> View<'a> {
-    /// Envelope of a room, and of a profile if there is one.
-    #[must_use]
-    pub fn new(room: Room, profile: Option<(&'a str, &Plan)>) -> Self {
-        let Room { clients, port_bps, frame, capacity, workers, .. } = room;
-        let row = |rate_bps| RowView {
-            rate_bps,
-            port: rate_bps == port_bps,
-            delay_ns: TRAFFIC
-                .iter()
-                .map(|(_, key, traffic)| (*key, longest_delay(room, rate_bps, *traffic).0))
-                .collect(),
-        };
-        Self {
-            room: RoomView {
-                clients,
-                port_bps,
-                frame_bytes: frame,
-                memory_bytes: capacity,
-                workers,
-            },
-            table: rates(port_bps).into_iter().map(row).collect(),
-            profile: profile.map(|(name, plan)| ProfileView::new(room, name, plan)),
-        }
-    }
-}
-
-impl<'a> ProfileView<'a> {
-    fn new(room: Room, name: &'a str, plan: &Plan) -> Self {
-        let excesses = excesses(plan, room);
-        let Fits { clients, delay, queue, rate } = Fits::of(plan, room);
-        Self {
-            name,
-            fits: excesses.is_empty(),
-            needed_bytes: memory(plan, room),
-            events_per_second: events(plan, room),
-            work_ns: work(plan, room).0,
-            work_max_ns: MAX_WORK.0,
-            largest: LargestView {
-                clients: BoundView::of(clients, |n| n),
-                delay_ns: delay.map(|d| BoundView::of(d, PairView::of)),
-                queue_bytes: queue.map(|q| BoundView::of(q, PairView::of)),
-                rate_bps: rate.map(|r| BoundView::of(r, PairView::of)),
-            },
-            excesses,
-            remarks: remarks(plan, room).iter().map(ToString::to_string).collect(),
-        }
-    }
-}
-
-impl<T> BoundView<T> {
-    fn of<V>(largest: Largest<V>, value: impl FnOnce(V) -> T) -> Self {
-        match largest {
-            Largest::Nothing => Self::Nothing,
-            Largest::UpTo(v) => Self::UpTo(value(v)),
-            Largest::Any => Self::Any,
-        }
-    }
-}
-
-impl PairView {
-    fn of(ByDirection([forward, back]): Pair) -> Self {
-        Self { forward, r#return: back }
-    }
-}
 
 /// The usual ones and the port's own.
 pub(super) fn rates(port: u64) -> Vec<u64> {
@@ -168,19 +39,18 @@ pub(super) fn rates(port: u64) -> Vec<u64> {
 }
 
 /// The tables; with a profile, its verdict too.
-#[must_use]
-pub fn text(room: Room, profile: Option<(&str, &Plan)>) -> String {
+pub(super) fn text(room: Room, profile: Option<(&str, &Plan)>) -> String {
     let Room { clients, port_bps, frame, capacity, workers, .. } = room;
     let part = match workers {
         0 | 1 => String::new(),
         n => format!(", the part of each of {n} workers,"),
     };
     let mut table = grid();
-    table.set_header(["RATE"].into_iter().chain(TRAFFIC.map(|(name, ..)| name)));
+    table.set_header(["RATE"].into_iter().chain(TRAFFIC.map(|(name, _)| name)));
     for rate in rates(port_bps) {
         let own = if rate == port_bps { " (port)" } else { "" };
-        let delays = TRAFFIC
-            .map(|(_, _, traffic)| si::time(longest_delay(room, rate, traffic), Round::Down));
+        let delays =
+            TRAFFIC.map(|(_, traffic)| si::time(longest_delay(room, rate, traffic), Round::Down));
         let rate = format!("{}{own}", si::rate(rate, Round::Down));
         table.add_row([rate].into_iter().chain(delays));
     }

@@ -10,11 +10,9 @@ use std::io;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
-use profile::format_duration;
-use serde::Deserialize;
+use proto::linkemu::v1 as pb;
 
 use crate::baseline::Baseline;
-use crate::digits::four_digits;
 use crate::read::Input;
 
 /// How far the wall clocks of the prober and of the emulator may be apart.
@@ -64,42 +62,6 @@ pub enum CertificateError {
     },
 }
 
-/// The keys of a certificate that matter here.
-#[derive(Deserialize)]
-struct Certificate {
-    verdict: String,
-    span: Span,
-    until_utc: Option<String>,
-    criteria: Vec<Criterion>,
-}
-
-#[derive(Deserialize)]
-struct Span {
-    since_utc: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Criterion {
-    name: String,
-    value: u64,
-    bound: String,
-    limit: u64,
-    unit: String,
-    holds: bool,
-}
-
-impl Criterion {
-    /// "lateness_p99 20 µs, at most 1 ms".
-    fn text(&self) -> String {
-        let figure = |value: u64| match self.unit.as_str() {
-            "ns" => format_duration(four_digits(value)),
-            unit => format!("{value} {unit}"),
-        };
-        let (name, bound) = (&self.name, self.bound.replace('_', " "));
-        format!("{name} {}, {bound} {}", figure(self.value), figure(self.limit))
-    }
-}
-
 /// Checks that a certificate passes and is of the run in which the log was recorded, and adds it to
 /// the log.
 ///
@@ -128,23 +90,24 @@ pub fn certify_with(input: &mut Input, name: &str, text: &[u8]) -> Result<(), Ce
 /// The remark for a log with a certificate of this text.
 fn vouch(log: &Baseline, name: &str, text: &[u8]) -> Result<String, CertificateError> {
     let name = name.to_owned();
-    let certificate: Certificate = match serde_json::from_slice(text) {
+    let certificate: pb::Certificate = match proto::from_json(text) {
         Ok(certificate) => certificate,
         Err(error) => {
             return Err(CertificateError::Malformed { name, problem: error.to_string() });
         }
     };
     let criteria = || certificate.criteria.iter();
-    let failed: Vec<String> = criteria().filter(|c| !c.holds).map(Criterion::text).collect();
-    if certificate.verdict != "pass" || !failed.is_empty() {
-        return Err(CertificateError::Failed { name, failed: failed.join("; ") });
-    }
+    let failed: Vec<String> = criteria().filter(|c| !c.holds).map(|c| c.text.clone()).collect();
     let Some(late) = criteria().find(|c| c.name == "lateness_p99") else {
         let problem = "it has no lateness_p99".to_owned();
         return Err(CertificateError::Malformed { name, problem });
     };
-    let time = |text: &Option<String>| text.as_ref()?.parse::<Timestamp>().ok();
-    let run = time(&certificate.span.since_utc).zip(time(&certificate.until_utc));
+    if !certificate.holds || !failed.is_empty() {
+        return Err(CertificateError::Failed { name, failed: failed.join("; ") });
+    }
+    let time = |at: prost_types::Timestamp| Timestamp::new(at.seconds, at.nanos).ok();
+    let since = certificate.span.as_ref().and_then(|span| span.since_utc).and_then(time);
+    let run = since.zip(certificate.until_utc.and_then(time));
     let same = match (run, log.recorded) {
         (Some((since, until)), Some(recorded)) => {
             let covered = recorded[0].duration_since(since) >= -CLOCKS
@@ -157,8 +120,7 @@ fn vouch(log: &Baseline, name: &str, text: &[u8]) -> Result<String, CertificateE
         }
         _ => "; that it is of the same run is not known, for one of both does not say when it was",
     };
-    let late = late.text();
-    Ok(format!("the certificate of the emulator ({name}) passes: {late}{same}"))
+    Ok(format!("the certificate of the emulator ({name}) passes: {}{same}", late.text))
 }
 
 #[cfg(test)]
@@ -172,13 +134,13 @@ mod tests {
     }
 
     /// Certificate of a run from 12:00 to 13:00.
-    fn certificate(verdict: &str, late_ns: u64) -> String {
+    fn certificate(all_hold: bool, late_ns: u64) -> String {
         let holds = late_ns <= 1_000_000;
         format!(
-            "{{\"verdict\": \"{verdict}\", \"span\": {{\"since_utc\": \"2026-01-01T12:00:00Z\", \
+            "{{\"holds\": {all_hold}, \"span\": {{\"since_utc\": \"2026-01-01T12:00:00Z\", \
              \"marked\": true}}, \"until_utc\": \"2026-01-01T13:00:00.000000000Z\", \"criteria\": \
-             [{{\"name\": \"lateness_p99\", \"value\": {late_ns}, \"bound\": \"at_most\", \
-             \"limit\": 1000000, \"unit\": \"ns\", \"holds\": {holds}}}]}}"
+             [{{\"name\": \"lateness_p99\", \"value\": {late_ns}, \"limit\": \"1000000\", \
+             \"text\": \"lateness_p99 {late_ns} ns, at most 1 ms\", \"holds\": {holds}}}]}}"
         )
     }
 
@@ -189,24 +151,24 @@ mod tests {
     #[test]
     fn passing_run_vouches_for_its_log() {
         let within = Some(["2026-01-01T12:00:01Z", "2026-01-01T12:59:59Z"]);
-        let said = vouched(within, &certificate("pass", 20_000)).unwrap();
-        let expected = "the certificate of the emulator (run.json) passes: lateness_p99 20 µs, at \
+        let said = vouched(within, &certificate(true, 20_000)).unwrap();
+        let expected = "the certificate of the emulator (run.json) passes: lateness_p99 20000 ns, at \
                         most 1 ms";
         assert_eq!(said, expected);
         // The clocks of two hosts.
         let near = Some(["2026-01-01T11:59:51Z", "2026-01-01T13:00:09Z"]);
-        assert_eq!(vouched(near, &certificate("pass", 20_000)).unwrap(), expected);
-        let said = vouched(None, &certificate("pass", 20_000)).unwrap();
+        assert_eq!(vouched(near, &certificate(true, 20_000)).unwrap(), expected);
+        let said = vouched(None, &certificate(true, 20_000)).unwrap();
         assert!(said.contains("that it is of the same run is not known"), "{said}");
     }
 
     #[test]
     fn failing_run_is_refused_with_its_criteria() {
-        let said = vouched(None, &certificate("fail", 3_200_000)).unwrap_err();
-        assert!(said.contains("(lateness_p99 3.2 ms, at most 1 ms)"), "{said}");
+        let said = vouched(None, &certificate(false, 3_200_000)).unwrap_err();
+        assert!(said.contains("(lateness_p99 3200000 ns, at most 1 ms)"), "{said}");
         // Independent of the verdict.
-        assert!(vouched(None, &certificate("pass", 3_200_000)).is_err());
-        assert!(vouched(None, &certificate("fail", 20_000)).is_err());
+        assert!(vouched(None, &certificate(true, 3_200_000)).is_err());
+        assert!(vouched(None, &certificate(false, 20_000)).is_err());
     }
 
     #[test]
@@ -215,7 +177,7 @@ mod tests {
             ["2026-01-01T11:59:49Z", "2026-01-01T12:30:00Z"],
             ["2026-01-01T12:30:00Z", "2026-01-01T13:00:11Z"],
         ] {
-            let said = vouched(Some(recorded), &certificate("pass", 20_000)).unwrap_err();
+            let said = vouched(Some(recorded), &certificate(true, 20_000)).unwrap_err();
             for time in [recorded[0], recorded[1], "2026-01-01T12:00:00Z", "2026-01-01T13:00:00Z"] {
                 assert!(said.contains(time), "{said}");
             }
@@ -224,7 +186,7 @@ mod tests {
 
     #[test]
     fn other_file_is_not_read_as_certificate() {
-        for text in ["", "{}", "[1]", &certificate("pass", 1).replace("lateness_p99", "stall")] {
+        for text in ["", "{}", "[1]", &certificate(true, 1).replace("lateness_p99", "stall")] {
             let said = vouched(None, text).unwrap_err();
             assert!(said.starts_with("run.json is not the certificate of a run ("), "{said}");
         }

@@ -113,7 +113,7 @@ fn add(sum: &mut pb::Stats, more: &pb::Stats) {
                 ];
                 for (have, more) in pipes {
                     if let Some(more) = more {
-                        owner::add_pipe(have, more.clone());
+                        *have.get_or_insert_default() += more;
                     }
                 }
             }
@@ -146,8 +146,8 @@ fn add(sum: &mut pb::Stats, more: &pb::Stats) {
 
 /// Adds the counts of a port's former instance; state and link are those of the present one.
 fn add_port(have: &mut pb::PortStats, more: &pb::PortStats) {
-    add_count(&mut have.received, more.received);
-    add_count(&mut have.sent, more.sent);
+    proto::add(&mut have.received, more.received);
+    proto::add(&mut have.sent, more.sent);
     have.missed += more.missed;
     have.transmit_dropped += more.transmit_dropped;
     have.staged += more.staged;
@@ -161,11 +161,6 @@ fn add_port(have: &mut pb::PortStats, more: &pb::PortStats) {
     }
 }
 
-fn add_count(have: &mut Option<pb::Count>, more: Option<pb::Count>) {
-    let (a, b) = (have.unwrap_or_default(), more.unwrap_or_default());
-    *have = Some(pb::Count { packets: a.packets + b.packets, bytes: a.bytes + b.bytes });
-}
-
 /// Counts held packets as dropped for overload, and returns their number.
 fn lose_held(clients: &mut [pb::ClientStats]) -> u64 {
     let mut lost = 0;
@@ -177,11 +172,7 @@ fn lose_held(clients: &mut [pb::ClientStats]) -> u64 {
                 continue;
             }
             lost += held.packets;
-            let overload = pb::DropReason::Overload;
-            match pipe.dropped.iter_mut().find(|it| it.reason() == overload) {
-                Some(drop) => add_count(&mut drop.count, Some(held)),
-                None => pipe.dropped.push(pb::Drop { reason: overload.into(), count: Some(held) }),
-            }
+            pipe.drop_more(pb::DropReason::Overload.into(), held);
         }
     }
     lost
@@ -209,19 +200,6 @@ mod tests {
             queue_max_bytes: held,
             ..Default::default()
         }
-    }
-
-    fn balances(pipe: &pb::PipeStats) -> bool {
-        let of = |it: Option<pb::Count>| {
-            let pb::Count { packets, bytes } = it.unwrap_or_default();
-            [packets, bytes]
-        };
-        let sum = |counts: &[Option<pb::Count>]| {
-            counts.iter().map(|it| of(*it)).fold([0, 0], |a, b| [a[0] + b[0], a[1] + b[1]])
-        };
-        let dropped: Vec<_> = pipe.dropped.iter().map(|drop| drop.count).collect();
-        sum(&[pipe.received, pipe.duplicated, pipe.generated])
-            == sum(&[vec![pipe.sent, pipe.held], dropped].concat())
     }
 
     fn stats(clients: &[(&str, u32, pb::PipeStats)]) -> pb::Stats {
@@ -315,7 +293,7 @@ mod tests {
             let named = ["b1", "b2", "b3"].into_iter().zip(&boxes);
             let all = sum(named, &owners, 1024);
             let pipes: Vec<_> = all.clients.iter().filter_map(|it| it.return_pipe.as_ref()).collect();
-            prop_assert!(pipes.iter().all(|pipe| balances(pipe)));
+            prop_assert!(pipes.iter().all(|pipe| pipe.balances()));
             prop_assert_eq!(pipes.iter().map(|it| packets(it.received)).sum::<u64>(), received);
             let mut names: Vec<_> = all.clients.iter().map(|it| &it.client).collect();
             names.sort();

@@ -122,7 +122,7 @@ fn check(form: Output, path: &Path, here: bool, place: &Where) -> Result<(), Fai
             findings.extend(here::check(&Host::below(&place.root), &file).findings);
         }
     }
-    tell(form, &findings)
+    tell(form, findings)
 }
 
 #[derive(Serialize)]
@@ -187,11 +187,11 @@ fn apply(form: Output, path: &Path, dry_run: bool, place: &Where) -> Result<(), 
         checked = here::check(&host, &file);
         findings.append(&mut checked.findings);
     }
-    let bad: Vec<_> = findings.into_iter().filter(|f| f.level == Level::Bad).collect();
+    let bad: Vec<_> = findings.into_iter().filter(|f| f.level() == Level::Bad).collect();
     if !bad.is_empty() {
         // Programs have all of it in one object on standard output, as from `check`.
         return match form {
-            Output::Json => tell(form, &bad),
+            Output::Json => tell(form, bad),
             Output::Text => {
                 output::text(&table(&bad))?;
                 Err(Failure::check(format!("{}: nothing was changed", count(bad.len()))))

@@ -12,7 +12,6 @@ use clap::Subcommand;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use profile::{Rate, parse_rate};
 use proto::linkemu::v1 as pb;
-use serde::Serialize;
 use std::path::PathBuf;
 use view::instant;
 
@@ -79,88 +78,6 @@ pub enum Command {
     },
 }
 
-#[derive(Serialize)]
-struct View<'a> {
-    generation: u64,
-    effective_ns: u64,
-    effective_utc: Option<String>,
-    /// Null: as many as there is room for.
-    automatic_limit: Option<u32>,
-    /// Empty: none.
-    automatic_beam: &'a str,
-    automatic_weight: u32,
-    clients: Vec<ClientView<'a>>,
-    beams: Vec<BeamView<'a>>,
-}
-
-#[derive(Serialize)]
-struct BeamView<'a> {
-    name: &'a str,
-    /// Null: not limited.
-    forward_rate_bps: Option<u64>,
-    return_rate_bps: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct ClientView<'a> {
-    name: &'a str,
-    prefixes: &'a [String],
-    vlans: &'a [u32],
-    macs: &'a [String],
-    matches: Vec<MatchView<'a>>,
-    beam: &'a str,
-    weight: u32,
-}
-
-/// Null: any.
-#[derive(Serialize)]
-pub struct MatchView<'a> {
-    priority: u32,
-    vlan: Option<u32>,
-    inner_vlan: Option<u32>,
-    mac: Option<&'a str>,
-    prefix: Option<&'a str>,
-    remote_prefix: Option<&'a str>,
-    protocol: Option<&'a str>,
-    port: Option<&'a str>,
-    remote_port: Option<&'a str>,
-    dscp: Option<u32>,
-    flow_label: Option<u32>,
-    port_pair: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct ListView {
-    clients: Vec<StateView>,
-}
-
-#[derive(Serialize)]
-struct StateView {
-    client: String,
-    kind: &'static str,
-    removed: bool,
-    beam: String,
-    weight: u32,
-    forward: AccountView,
-    r#return: AccountView,
-}
-
-#[derive(Serialize)]
-struct AccountView {
-    received: CountView,
-    sent: CountView,
-    dropped: CountView,
-    held: CountView,
-    duplicated: CountView,
-    generated: CountView,
-}
-
-#[derive(Clone, Copy, Serialize)]
-struct CountView {
-    packets: u64,
-    bytes: u64,
-}
-
 pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
         Command::Set { file, condition } => {
@@ -214,21 +131,11 @@ async fn show(context: &Context) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let request = pb::GetClientsRequest {};
     let answer = connection.call(|mut c| async move { c.get_clients(request).await }).await?;
+    if context.output == Output::Json {
+        return output::message(&answer);
+    }
     let applied = answer.applied.unwrap_or_default();
     let clients = answer.clients.unwrap_or_default();
-    if context.output == Output::Json {
-        let automatic = clients.automatic.clone().unwrap_or_default();
-        return output::json(&View {
-            generation: applied.generation,
-            effective_ns: applied.effective_ns,
-            effective_utc: instant::utc(applied.effective_utc.as_ref()),
-            automatic_limit: automatic.limit,
-            automatic_beam: &automatic.beam,
-            automatic_weight: automatic.weight,
-            beams: clients.beams.iter().map(BeamView::from).collect(),
-            clients: clients.clients.iter().map(ClientView::from).collect(),
-        });
-    }
     let since = instant::applied(&applied, "since");
     let clients = Clients::try_from(clients).map_err(|violations| {
         Failure::invalid("linkd sent clients that this linkctl does not understand", violations)
@@ -244,12 +151,12 @@ async fn list(context: &Context) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let request = pb::ListClientsRequest {};
     let mut parts = connection.call(|mut c| async move { c.list_clients(request).await }).await?;
-    let mut clients = Vec::new();
+    let mut answer = pb::ListClientsResponse::default();
     while let Some(part) = parts.message().await.map_err(|status| connection.failure(&status))? {
-        clients.extend(part.clients.into_iter().map(StateView::from));
+        answer.clients.extend(part.clients);
     }
     if context.output == Output::Json {
-        return output::json(&ListView { clients });
+        return output::message(&answer);
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -266,86 +173,23 @@ async fn list(context: &Context) -> Result<(), Failure> {
     for column in table.column_iter_mut().skip(4) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    for StateView { client, kind, removed, beam, weight, forward, r#return } in &clients {
+    for state in &answer.clients {
+        let pb::ClientState { client, beam, weight, forward_account, return_account, .. } = state;
         let beam = if beam.is_empty() { "-".to_owned() } else { format!("{beam}/{weight}") };
-        let kind = if *removed { "removed" } else { kind };
-        for (way, account) in [("forward", forward), ("return", r#return)] {
-            let AccountView { received, sent, dropped, held, .. } = account;
-            let counts = [received, sent, dropped, held].map(|count| count.packets.to_string());
-            let row = [client.clone(), kind.to_owned(), beam.clone(), way.to_owned()];
-            table.add_row(row.into_iter().chain(counts));
-        }
-    }
-    output::text(&table.trim_fmt())
-}
-
-impl<'a> From<&'a pb::Client> for ClientView<'a> {
-    fn from(client: &'a pb::Client) -> Self {
-        let pb::Client { name, prefixes, vlans, macs, beam, weight, matches } = client;
-        let matches = matches.iter().map(MatchView::from).collect();
-        Self { name, prefixes, vlans, macs, matches, beam, weight: *weight }
-    }
-}
-
-impl<'a> From<&'a pb::Match> for MatchView<'a> {
-    fn from(of: &'a pb::Match) -> Self {
-        let text = |text: &'a String| Some(text.as_str()).filter(|text| !text.is_empty());
-        let id = |id: u32| Some(id).filter(|id| *id > 0);
-        Self {
-            priority: of.priority,
-            vlan: id(of.vlan),
-            inner_vlan: id(of.inner_vlan),
-            mac: text(&of.mac),
-            prefix: text(&of.prefix),
-            remote_prefix: text(&of.remote_prefix),
-            protocol: text(&of.protocol),
-            port: text(&of.port),
-            remote_port: text(&of.remote_port),
-            dscp: of.dscp,
-            flow_label: of.flow_label,
-            port_pair: text(&of.port_pair),
-        }
-    }
-}
-
-impl<'a> From<&'a pb::Beam> for BeamView<'a> {
-    fn from(beam: &'a pb::Beam) -> Self {
-        let pb::Beam { name, forward_rate_bps, return_rate_bps } = beam;
-        let (forward_rate_bps, return_rate_bps) = (*forward_rate_bps, *return_rate_bps);
-        Self { name, forward_rate_bps, return_rate_bps }
-    }
-}
-
-impl From<pb::ClientState> for StateView {
-    fn from(state: pb::ClientState) -> Self {
         let kind = match state.kind() {
+            _ if state.removed => "removed",
             pb::ClientKind::Named => "named",
             pb::ClientKind::Automatic => "automatic",
             pb::ClientKind::Default => "default",
             pb::ClientKind::Bypass => "bypass",
             pb::ClientKind::Unspecified => "unspecified",
         };
-        Self {
-            kind,
-            removed: state.removed,
-            beam: state.beam,
-            weight: state.weight,
-            forward: state.forward_account.unwrap_or_default().into(),
-            r#return: state.return_account.unwrap_or_default().into(),
-            client: state.client,
+        for (way, account) in [("forward", forward_account), ("return", return_account)] {
+            let of = account.unwrap_or_default();
+            let counts = [of.received(), of.sent(), of.dropped(), of.held()];
+            let row = [client.clone(), kind.to_owned(), beam.clone(), way.to_owned()];
+            table.add_row(row.into_iter().chain(counts.map(|count| count.packets.to_string())));
         }
     }
-}
-
-impl From<pb::ClientAccount> for AccountView {
-    fn from(account: pb::ClientAccount) -> Self {
-        let count = |count: Option<pb::Count>| {
-            let pb::Count { packets, bytes } = count.unwrap_or_default();
-            CountView { packets, bytes }
-        };
-        let pb::ClientAccount { received, sent, dropped, held, duplicated, generated } = account;
-        let [received, sent, dropped, held] = [received, sent, dropped, held].map(count);
-        let [duplicated, generated] = [duplicated, generated].map(count);
-        Self { received, sent, dropped, held, duplicated, generated }
-    }
+    output::text(&table.trim_fmt())
 }

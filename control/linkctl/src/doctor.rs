@@ -17,7 +17,6 @@ use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use profile::counted;
 use proto::linkemu::v1 as pb;
-use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 pub const EXAMPLES: &str = "\
@@ -26,7 +25,7 @@ Examples:
   linkctl doctor --box /etc/linkemu/box.toml
   linkctl doctor --iface veth0 --iface veth1    includes their offloads
   linkctl --server box.lab:8443 doctor          checks the machine of that linkd
-  linkctl -o json doctor | jq '.checks[] | select(.level != \"ok\")'
+  linkctl -o json doctor | jq '.checks[] | select(.level != \"FINDING_LEVEL_OK\")'
 
 It changes nothing. Exit codes: 0 all checks passed, 4 a check failed.";
 
@@ -50,13 +49,6 @@ pub struct DoctorArgs {
     pub dataplane: PathBuf,
 }
 
-#[derive(Serialize)]
-struct View<'a> {
-    bad: usize,
-    warnings: usize,
-    checks: &'a [Finding],
-}
-
 pub async fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     if context.linkd.server.is_some() {
         if args.box_file.is_some() || !args.iface.is_empty() {
@@ -66,7 +58,7 @@ pub async fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
             ));
         }
         let findings = there(context).await?;
-        return tell(context.output, &findings);
+        return tell(context.output, findings);
     }
     let mut wanted = args.box_file.as_deref().map_or(Ok(Wanted::default()), wanted)?;
     wanted.ifaces.clone_from(&args.iface);
@@ -75,7 +67,7 @@ pub async fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     let dataplane = machine.serving(&args.dataplane).unwrap_or_else(|| "self".into());
     let mut findings = ::doctor::check(&machine, &wanted, Some(&dataplane)).await;
     findings.extend(services::check(&context.linkd.socket, &args.dataplane).await);
-    tell(context.output, &findings)
+    tell(context.output, findings)
 }
 
 /// The checks of the machine of linkd.
@@ -83,17 +75,7 @@ async fn there(context: &Context) -> Result<Vec<Finding>, Failure> {
     let connection = Connection::open(context).await?;
     let mut doctor = connection.doctor();
     let answer = connection.answer(doctor.diagnose(pb::DiagnoseRequest {})).await?;
-    let finding = |finding: pb::Finding| {
-        let level = match finding.level() {
-            pb::FindingLevel::Ok => Level::Ok,
-            pb::FindingLevel::Warning => Level::Warning,
-            // An unknown level is not known to be harmless.
-            pb::FindingLevel::Bad | pb::FindingLevel::Unspecified => Level::Bad,
-        };
-        let pb::Finding { check, found, why, remedy, .. } = finding;
-        Finding { check: check.into(), level, found, why, remedy }
-    };
-    Ok(answer.checks.into_iter().map(finding).collect())
+    Ok(answer.checks)
 }
 
 fn wanted(box_file: &Path) -> Result<Wanted, Failure> {
@@ -104,17 +86,16 @@ fn wanted(box_file: &Path) -> Result<Wanted, Failure> {
 }
 
 /// Prints the findings, and fails if one of them is bad.
-pub fn tell(form: Output, findings: &[Finding]) -> Result<(), Failure> {
-    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
-    let (bad, warnings) = (count(Level::Bad), count(Level::Warning));
+pub fn tell(form: Output, findings: Vec<Finding>) -> Result<(), Failure> {
+    let answer = pb::DiagnoseResponse::from(findings);
     match form {
-        Output::Json => output::json(&View { bad, warnings, checks: findings })?,
-        Output::Text => output::text(&table(findings))?,
+        Output::Json => output::message(&answer)?,
+        Output::Text => output::text(&table(&answer.checks))?,
     }
-    verdict(bad)
+    verdict(answer.bad)
 }
 
-fn verdict(bad: usize) -> Result<(), Failure> {
+fn verdict(bad: u32) -> Result<(), Failure> {
     match bad {
         0 => Ok(()),
         n => Err(Failure::check(counted(n, "check failed", "checks failed"))),
@@ -128,11 +109,11 @@ pub fn table(findings: &[Finding]) -> String {
     table.set_header(["CHECK", "STATE", "FOUND"]);
     for finding in findings {
         let mut lines = vec![finding.found.clone()];
-        if finding.level != Level::Ok {
+        if finding.level() != Level::Ok {
             lines.push(format!("  {}", finding.why));
             lines.push(format!("  $ {}", finding.remedy));
         }
-        table.add_row([&*finding.check, finding.level.name(), &lines.join("\n")]);
+        table.add_row([&*finding.check, finding.level().word(), &lines.join("\n")]);
     }
     table.trim_fmt()
 }

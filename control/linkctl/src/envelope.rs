@@ -11,10 +11,10 @@ use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::Failure;
 use crate::output;
-use ::envelope::{Instead, View, text};
+use ::envelope::{Instead, message};
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use emu::envelope::{MAX_CLIENTS, excesses};
+use emu::envelope::MAX_CLIENTS;
 use emu::plan::{Plan, Room};
 use profile::{Catalog, Profile, parse_rate, parse_size};
 use proto::linkemu::v1 as pb;
@@ -27,7 +27,7 @@ Examples:
   linkctl envelope --profile viasat2 --clients 1000
   linkctl envelope --memory 4GiB --port-rate 10Gbit/s --clients 100
                                             of a planned box: needs no linkd
-  linkctl envelope --profile ./mine.toml -o json | jq .profile.largest
+  linkctl envelope --profile ./mine.toml -o json | jq .profile.delay_ns
 
 A link holds rate × delay, and its queues. The table shows the longest delay, the sum of forward
 and return, that fits into the memory if both directions carry the rate. `set` refuses links by the
@@ -88,13 +88,14 @@ pub async fn run(context: &Context, args: &EnvelopeArgs) -> Result<(), Failure> 
     };
     let plan = profile.map(|profile| compile(&profile).map(|plan| (profile, plan))).transpose()?;
     let profile = plan.as_ref().map(|(profile, plan)| (profile.name(), plan));
+    let answer = message(room, profile);
     match context.output {
-        Output::Text => output::text(&text(room, profile))?,
-        Output::Json => output::json(&View::new(room, profile))?,
+        Output::Text => output::text(&answer.text)?,
+        Output::Json => output::message(&answer)?,
     }
-    match profile.map(|(name, plan)| (name, excesses(plan, room))) {
-        Some((name, found)) if !found.is_empty() => {
-            Err(Failure::check(format!("{name} does not fit: {}", found.join("; "))))
+    match answer.profile {
+        Some(of) if !of.fits => {
+            Err(Failure::check(format!("{} does not fit: {}", of.name, of.excesses.join("; "))))
         }
         _ => Ok(()),
     }

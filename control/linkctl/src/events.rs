@@ -8,7 +8,6 @@ use crate::output;
 use clap::Args;
 use proto::linkemu::v1 as pb;
 use proto::{MAIN_LINK, link_id};
-use serde::Serialize;
 use view::instant;
 
 pub const EXAMPLES: &str = "\
@@ -17,7 +16,7 @@ Examples:
   linkctl events --follow                   and all further ones
   linkctl events --after 17                 those after number 17
   linkctl --link lab1 events                those of one link
-  linkctl -o json events --follow | jq -c 'select(.kind == \"LINK_CHANGED\")'
+  linkctl -o json events --follow | jq -c 'select(.kind == \"EVENT_KIND_LINK_CHANGED\")'
 
 Each event has a UTC timestamp and, for a change, one of the dataplane's clock, which captures have
 too. Numbers restart with linkd.";
@@ -32,66 +31,29 @@ pub struct EventsArgs {
     follow: bool,
 }
 
-#[derive(Serialize)]
-struct View<'a> {
-    sequence: u64,
-    utc: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time_ns: Option<u64>,
-    kind: &'a str,
-    who: &'a str,
-    subject: &'a str,
-    message: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    generation: Option<u64>,
-    /// Absent: main, or the box.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    link: &'a str,
-}
-
-impl<'a> From<&'a pb::Event> for View<'a> {
-    fn from(event: &'a pb::Event) -> Self {
-        let kind = event.kind().as_str_name();
-        Self {
-            sequence: event.sequence,
-            utc: instant::utc(event.utc.as_ref()),
-            time_ns: event.time_ns,
-            kind: kind.strip_prefix("EVENT_KIND_").unwrap_or(kind),
-            who: &event.who,
-            subject: &event.subject,
-            message: &event.message,
-            generation: event.generation,
-            link: link_id(&event.link),
-        }
-    }
-}
-
 pub async fn run(context: &Context, args: &EventsArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let request = pb::WatchEventsRequest { after: Some(args.after), once: !args.follow };
     let mut events = connection.answer(connection.events().watch_events(request)).await?;
     while let Some(event) = events.message().await.map_err(|status| connection.failure(&status))? {
-        let view = View::from(&event);
-        let about = if view.link.is_empty() { MAIN_LINK } else { view.link };
+        let about = if event.link.is_empty() { MAIN_LINK } else { link_id(&event.link) };
         if context.linkd.link().is_some_and(|link| link != about) {
             continue;
         }
         match context.output {
-            Output::Json => output::json(&view)?,
-            Output::Text => output::text(&line(&view))?,
+            Output::Json => output::message(&event)?,
+            Output::Text => output::text(&line(&event))?,
         }
     }
     Ok(())
 }
 
 /// An event as text has it.
-pub fn told(event: &pb::Event) -> String {
-    line(&View::from(event))
-}
-
-fn line(event: &View<'_>) -> String {
-    let View { sequence, kind, who, subject, message, link, .. } = event;
-    let utc = event.utc.as_deref().unwrap_or("-");
+pub fn line(event: &pb::Event) -> String {
+    let pb::Event { sequence, who, subject, message, .. } = event;
+    let (kind, link) = (event.kind().as_str_name(), link_id(&event.link));
+    let kind = kind.strip_prefix("EVENT_KIND_").unwrap_or(kind);
+    let utc = instant::utc(event.utc.as_ref()).unwrap_or_else(|| "-".to_owned());
     let who = if who.is_empty() { "linkd" } else { who };
     let of = if subject.is_empty() { String::new() } else { format!(" {subject}") };
     let on = if link.is_empty() { String::new() } else { format!(" on {link}") };

@@ -11,7 +11,6 @@ use clap_complete::engine::ArgValueCompleter;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use profile::{counted, format_duration};
 use proto::linkemu::v1 as pb;
-use serde::Serialize;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -19,7 +18,7 @@ Examples:
   linkctl group move alice 10.0.0.7 --to b2
   linkctl group move --from b1              drain a box: each client moves to the box with the fewest
   linkctl group move --from b1 --to b3      works for a box that is down: its packets are lost
-  linkctl -o json group show | jq '.[] | select(.up | not) | .name'
+  linkctl -o json group show | jq '.boxes[] | select(.up | not) | .name'
 
 All other commands apply to the group as one emulator: a change takes effect at one instant on all
 boxes, and statistics and certificate cover all of them. After a move, packets wait at the new box
@@ -44,44 +43,6 @@ pub enum Command {
     },
 }
 
-#[derive(Serialize)]
-struct BoxView<'a> {
-    name: &'a str,
-    address: &'a str,
-    up: bool,
-    current: bool,
-    message: &'a str,
-    workers: u32,
-    clients: u32,
-    packets_per_second: f64,
-    clock_offset_ns: i64,
-    clock_error_ns: u64,
-}
-
-impl<'a> From<&'a pb::EmulatorBox> for BoxView<'a> {
-    fn from(it: &'a pb::EmulatorBox) -> Self {
-        Self {
-            name: &it.name,
-            address: &it.address,
-            up: it.up,
-            current: it.current,
-            message: &it.message,
-            workers: it.workers,
-            clients: it.clients,
-            packets_per_second: it.packets_per_second,
-            clock_offset_ns: it.clock_offset_ns,
-            clock_error_ns: it.clock_error_ns,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct MovedView {
-    moved: u32,
-    held_ns: u64,
-    abandoned: u32,
-}
-
 pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
         Command::Show => show(context).await,
@@ -103,7 +64,7 @@ async fn show(context: &Context) -> Result<(), Failure> {
     let mut client = connection.boxes();
     let listed = connection.answer(client.list_boxes(pb::ListBoxesRequest {})).await?;
     if context.output == Output::Json {
-        return output::json(&listed.boxes.iter().map(BoxView::from).collect::<Vec<_>>());
+        return output::message(&listed);
     }
     output::text(&table(&listed.boxes))
 }
@@ -144,10 +105,10 @@ fn table(boxes: &[pb::EmulatorBox]) -> String {
 }
 
 fn moved(context: &Context, answer: pb::MoveClientsResponse) -> Result<(), Failure> {
-    let pb::MoveClientsResponse { moved, held_ns, abandoned } = answer;
     if context.output == Output::Json {
-        return output::json(&MovedView { moved, held_ns, abandoned });
+        return output::message(&answer);
     }
+    let pb::MoveClientsResponse { moved, held_ns, abandoned } = answer;
     let held = format_duration(held_ns);
     let moved = counted(moved, "client", "clients");
     let mut text = format!("{moved} moved; packets waited for {held} at most\n");

@@ -12,7 +12,6 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use profile::parse_duration;
 use proto::linkemu::v1 as pb;
-use serde::Serialize;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -87,57 +86,18 @@ pub struct Terms {
     request_id: String,
 }
 
-/// Without a lease, `null`.
-#[derive(Serialize)]
-struct Watched<'a> {
-    lease: Option<View<'a>>,
-}
-
-#[derive(Serialize)]
-struct View<'a> {
-    holder: &'a str,
-    purpose: &'a str,
-    who: &'a str,
-    acquired: Option<String>,
-    expires: Option<String>,
-    ttl_ns: u64,
-    return_profile: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token: Option<&'a str>,
-}
-
-impl<'a> View<'a> {
-    fn new(lease: &'a pb::Lease, token: Option<&'a str>) -> Self {
-        Self {
-            holder: &lease.holder,
-            purpose: &lease.purpose,
-            who: &lease.who,
-            acquired: instant::utc(lease.acquired.as_ref()),
-            expires: instant::utc(lease.expires.as_ref()),
-            ttl_ns: lease.ttl_ns,
-            return_profile: &lease.return_profile,
-            token,
-        }
-    }
-
-    fn text(&self) -> String {
-        let until = self.expires.as_deref().unwrap_or("-");
-        let purpose = match self.purpose {
-            "" => String::new(),
-            purpose => format!(" for {purpose}"),
-        };
-        let then = match self.return_profile {
-            "" => "the link stays as it is".to_owned(),
-            name => format!("the link returns to {name}"),
-        };
-        format!("leased to {}{purpose} until {until}, unless renewed; then {then}", self.holder)
-    }
-}
-
-#[derive(Serialize)]
-struct Released {
-    released: bool,
-    generation: Option<u64>,
+fn text(lease: &pb::Lease) -> String {
+    let pb::Lease { holder, purpose, expires, return_profile, .. } = lease;
+    let until = instant::utc(expires.as_ref()).unwrap_or_else(|| "-".to_owned());
+    let purpose = match purpose.as_str() {
+        "" => String::new(),
+        purpose => format!(" for {purpose}"),
+    };
+    let then = match return_profile.as_str() {
+        "" => "the link stays as it is".to_owned(),
+        name => format!("the link returns to {name}"),
+    };
+    format!("leased to {holder}{purpose} until {until}, unless renewed; then {then}")
 }
 
 pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
@@ -145,12 +105,11 @@ pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
     match what {
         Lease::Acquire { steal, terms } => {
             let answer = acquire(&connection, terms, *steal).await?;
-            let lease = answer.lease.unwrap_or_default();
-            let view = View::new(&lease, Some(&answer.token));
             match context.output {
-                Output::Json => output::json(&view),
+                Output::Json => output::message(&answer),
                 Output::Text => {
-                    output::text(&format!("{}\nexport {TOKEN}={}", view.text(), answer.token))
+                    let lease = text(&answer.lease.unwrap_or_default());
+                    output::text(&format!("{lease}\nexport {TOKEN}={}", answer.token))
                 }
             }
         }
@@ -162,10 +121,9 @@ pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
         Lease::Release => {
             let request = pb::ReleaseLeaseRequest { token: token(context)? };
             let answer = connection.answer(connection.leases().release_lease(request)).await?;
-            let generation = answer.generation;
             match context.output {
-                Output::Json => output::json(&Released { released: true, generation }),
-                Output::Text => output::text(&match generation {
+                Output::Json => output::message(&answer),
+                Output::Text => output::text(&match answer.generation {
                     Some(generation) => {
                         format!("released; the link returned: generation {generation}")
                     }
@@ -183,12 +141,10 @@ pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
             let mut states = connection.answer(connection.leases().watch_lease(request)).await?;
             let failed = |status| connection.failure(&status);
             while let Some(state) = states.message().await.map_err(failed)? {
-                let view = state.lease.as_ref().map(|lease| View::new(lease, None));
-                match context.output {
-                    Output::Json => output::json(&Watched { lease: view })?,
-                    Output::Text => output::text(
-                        &view.map_or_else(|| "no active lease".to_owned(), |view| view.text()),
-                    )?,
+                match (context.output, &state.lease) {
+                    (Output::Json, _) => output::message(&state)?,
+                    (Output::Text, Some(lease)) => output::text(&text(lease))?,
+                    (Output::Text, None) => output::text("no active lease")?,
                 }
             }
             Ok(())
@@ -201,10 +157,9 @@ pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
 }
 
 fn show(context: &Context, lease: &pb::Lease) -> Result<(), Failure> {
-    let view = View::new(lease, None);
     match context.output {
-        Output::Json => output::json(&view),
-        Output::Text => output::text(&view.text()),
+        Output::Json => output::message(lease),
+        Output::Text => output::text(&text(lease)),
     }
 }
 
@@ -326,7 +281,7 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(
-            View::new(&lease, None).text(),
+            text(&lease),
             "leased to ci-7 until 2026-09-21T14:13:20.000000000Z, unless renewed; then the link \
              returns to transparent"
         );

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `linkctl link`: several links on one box.
 
-use crate::clients::MatchView;
 use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::failure::Failure;
@@ -11,8 +10,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use profile::{counted, parse_size};
 use proto::linkemu::v1 as pb;
 use proto::{link_id, link_name};
-use serde::Serialize;
-use view::{instant, size};
+use view::size;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -118,77 +116,6 @@ impl Matches {
     }
 }
 
-#[derive(Serialize)]
-struct LinkView<'a> {
-    name: &'a str,
-    memory_bytes: u64,
-    clients: u32,
-    profile: &'a str,
-    generation: u64,
-    holder: &'a str,
-    rules: u32,
-    scheduler: Option<&'static str>,
-    via: Option<&'a str>,
-    weight: Option<u32>,
-}
-
-impl<'a> From<&'a pb::NamedLink> for LinkView<'a> {
-    fn from(link: &'a pb::NamedLink) -> Self {
-        let via = Some(link_id(&link.via)).filter(|via| !via.is_empty());
-        let scheduler = match link.scheduler() {
-            pb::Scheduler::Unspecified => None,
-            pb::Scheduler::Fifo => Some("fifo"),
-            pb::Scheduler::Drr => Some("drr"),
-        };
-        Self {
-            name: link_id(&link.name),
-            memory_bytes: link.memory_bytes,
-            clients: link.clients,
-            profile: &link.profile,
-            generation: link.generation,
-            holder: &link.holder,
-            rules: link.rules,
-            scheduler,
-            via,
-            weight: via.map(|_| link.weight),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct ListView<'a> {
-    links: Vec<LinkView<'a>>,
-}
-
-#[derive(Serialize)]
-struct RulesView<'a> {
-    generation: u64,
-    effective_utc: Option<String>,
-    rules: Vec<RuleView<'a>>,
-}
-
-#[derive(Serialize)]
-struct RuleView<'a> {
-    link: &'a str,
-    prefixes: &'a [String],
-    vlans: &'a [u32],
-    macs: &'a [String],
-    matches: Vec<MatchView<'a>>,
-}
-
-impl<'a> From<&'a pb::LinkRule> for RuleView<'a> {
-    fn from(rule: &'a pb::LinkRule) -> Self {
-        let pb::LinkRule { link, prefixes, vlans, macs, matches } = rule;
-        let matches = matches.iter().map(MatchView::from).collect();
-        Self { link: link_id(link), prefixes, vlans, macs, matches }
-    }
-}
-
-#[derive(Serialize)]
-struct Removed<'a> {
-    removed: &'a str,
-}
-
 pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
     match what {
         Command::Add { name, memory, clients, scheduler, via, weight, rules } => {
@@ -204,9 +131,9 @@ pub async fn run(context: &Context, what: &Command) -> Result<(), Failure> {
         }
         Command::Remove { name } => {
             let connection = Connection::open(context).await?;
-            delete(&connection, name).await?;
+            let answer = delete(&connection, name).await?;
             match context.output {
-                Output::Json => output::json(&Removed { removed: name }),
+                Output::Json => output::message(&answer),
                 Output::Text => output::text(&format!("link {name} removed")),
             }
         }
@@ -243,7 +170,7 @@ async fn add(
         }
     }
     match context.output {
-        Output::Json => output::json(&LinkView::from(&link)),
+        Output::Json => output::message(&link),
         Output::Text => output::text(&format!(
             "link {name} added: {} for packets, up to {}\nlinkctl --link {name} set profile …",
             size(link.memory_bytes),
@@ -252,9 +179,9 @@ async fn add(
     }
 }
 
-async fn delete(connection: &Connection, name: &str) -> Result<(), Failure> {
+async fn delete(connection: &Connection, name: &str) -> Result<pb::DeleteLinkResponse, Failure> {
     let request = pb::DeleteLinkRequest { name: link_name(name) };
-    connection.answer(connection.links().delete_link(request)).await.map(drop)
+    connection.answer(connection.links().delete_link(request)).await
 }
 
 async fn assign(
@@ -271,42 +198,41 @@ async fn list(context: &Context) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let request = pb::ListLinksRequest {};
     let answer = connection.answer(connection.links().list_links(request)).await?;
-    let links: Vec<_> = answer.links.iter().map(LinkView::from).collect();
     if context.output == Output::Json {
-        return output::json(&ListView { links });
+        return output::message(&answer);
     }
     let mut table =
         table(&["LINK", "PROFILE", "GENERATION", "MEMORY", "CLIENTS", "RULES", "PASSES", "LEASE"]);
     for column in table.column_iter_mut().skip(2).take(4) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    for link in links {
+    for link in &answer.links {
+        let passes = match (link_id(&link.via), link.scheduler()) {
+            ("", pb::Scheduler::Unspecified) => "-".to_owned(),
+            ("", pb::Scheduler::Fifo) => "(fifo)".to_owned(),
+            ("", pb::Scheduler::Drr) => "(drr)".to_owned(),
+            (via, _) => format!("{via}, weight {}", link.weight),
+        };
+        let holder = if link.holder.is_empty() { "-" } else { &link.holder };
         table.add_row([
-            link.name.to_owned(),
-            link.profile.to_owned(),
-            link.generation.to_string(),
-            size(link.memory_bytes),
-            link.clients.to_string(),
-            link.rules.to_string(),
-            match (link.via, link.scheduler) {
-                (Some(via), _) => format!("{via}, weight {}", link.weight.unwrap_or(1)),
-                (None, Some(scheduler)) => format!("({scheduler})"),
-                (None, None) => "-".to_owned(),
-            },
-            if link.holder.is_empty() { "-".to_owned() } else { link.holder.to_owned() },
+            link_id(&link.name),
+            &link.profile,
+            &link.generation.to_string(),
+            &size(link.memory_bytes),
+            &link.clients.to_string(),
+            &link.rules.to_string(),
+            &passes,
+            holder,
         ]);
     }
     output::text(&table.trim_fmt())
 }
 
 fn tell_rules(context: &Context, rules: &pb::LinkRules) -> Result<(), Failure> {
-    let effective_utc = instant::utc(rules.effective_utc.as_ref());
-    let views: Vec<_> = rules.rules.iter().map(RuleView::from).collect();
     if context.output == Output::Json {
-        let generation = rules.generation;
-        return output::json(&RulesView { generation, effective_utc, rules: views });
+        return output::message(rules);
     }
-    if views.is_empty() {
+    if rules.rules.is_empty() {
         return output::text("no rules: all traffic belongs to main");
     }
     let mut table = table(&["LINK", "MATCHES"]);

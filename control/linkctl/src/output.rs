@@ -2,6 +2,7 @@
 //! Standard output. If its reader is gone, the command ends without an error.
 
 use crate::failure::Failure;
+use prost::{Message, Name};
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
@@ -17,6 +18,11 @@ pub fn bytes(bytes: &[u8]) -> Result<(), Failure> {
 pub fn text(text: &str) -> Result<(), Failure> {
     let end = if text.ends_with('\n') { "" } else { "\n" };
     bytes(format!("{text}{end}").as_bytes())
+}
+
+/// A message as one line of JSON.
+pub fn message<M: Message + Name>(message: &M) -> Result<(), Failure> {
+    json(&proto::json(message))
 }
 
 /// A value as one line of JSON.

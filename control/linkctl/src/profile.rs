@@ -10,7 +10,7 @@ use crate::show::toml;
 use clap::Subcommand;
 use clap_complete::engine::ArgValueCompleter;
 use comfy_table::{ContentArrangement, Table, presets};
-use profile::{FileError, Json, Profile, Violations, counted};
+use profile::{FileError, Profile, Violations, counted};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -59,23 +59,6 @@ pub enum Command {
 }
 
 #[derive(Serialize)]
-struct ListView<'a> {
-    profiles: Vec<Json>,
-    stored: &'a [String],
-}
-
-#[derive(Serialize)]
-struct PutView {
-    name: String,
-    replaced: bool,
-}
-
-#[derive(Serialize)]
-struct DeleteView<'a> {
-    deleted: &'a str,
-}
-
-#[derive(Serialize)]
 struct CheckView<'a> {
     files: Vec<FileView<'a>>,
 }
@@ -113,8 +96,7 @@ async fn list(context: &Context) -> Result<(), Failure> {
         }
     }
     if context.output == Output::Json {
-        let profiles = answer.profiles.iter().map(Json::from).collect();
-        return output::json(&ListView { profiles, stored: &answer.stored });
+        return output::message(&answer);
     }
     output::text(&grouped(&answer.profiles))
 }
@@ -145,7 +127,7 @@ async fn show(context: &Context, name: &str) -> Result<(), Failure> {
     let profile = connection.call(|mut c| async move { c.get_profile(request).await }).await?;
     match context.output {
         Output::Text => output::text(&toml(profile)?),
-        Output::Json => output::json(&Json::from(&profile)),
+        Output::Json => output::message(&profile),
     }
 }
 
@@ -159,11 +141,10 @@ async fn put(context: &Context, files: &[PathBuf], replace: bool) -> Result<(), 
         let profile = Some(profile.into_proto());
         let request = pb::PutProfileRequest { profile, replace, ..Default::default() };
         let answer = connection.call(|mut c| async move { c.put_profile(request).await }).await?;
-        let replaced = answer.replaced;
-        let how = if replaced { " in place of another one" } else { "" };
+        let how = if answer.replaced { " in place of another one" } else { "" };
         match context.output {
             Output::Text => output::text(&format!("{name} is stored{how}"))?,
-            Output::Json => output::json(&PutView { name, replaced })?,
+            Output::Json => output::message(&answer)?,
         }
     }
     Ok(())
@@ -173,10 +154,11 @@ async fn delete(context: &Context, names: &[String]) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     for name in names {
         let request = pb::DeleteProfileRequest { name: name.clone() };
-        connection.call(|mut c| async move { c.delete_profile(request).await }).await?;
+        let answer =
+            connection.call(|mut c| async move { c.delete_profile(request).await }).await?;
         match context.output {
             Output::Text => output::text(&format!("{name} is deleted"))?,
-            Output::Json => output::json(&DeleteView { deleted: name })?,
+            Output::Json => output::message(&answer)?,
         }
     }
     Ok(())

@@ -29,7 +29,6 @@ use crate::failure::{CHECK, Failure};
 use crate::scenario;
 use crate::set::{self, Patch};
 use crate::target::Condition;
-use ::certificate::{Certificate, Verdict};
 use buffers::{Buffers, Sizes};
 use clap::{Args, Parser};
 use clap_complete::engine::ArgValueCompleter;
@@ -247,7 +246,7 @@ enum Inside {
     Ended {
         status: u8,
         /// Or why there is no certificate.
-        judged: Result<Box<Certificate>, String>,
+        judged: Result<Box<pb::Certificate>, String>,
         incomplete: bool,
     },
     Interrupted(u8),
@@ -311,7 +310,8 @@ async fn within(
             }
         }
     }
-    let found = certificate::found(&connection, &args.limits.limits(), false).await;
+    let request = args.limits.request(false);
+    let found = connection.answer(connection.certificates().get_certificate(request)).await;
     let judged = found.map(Box::new).map_err(|failure| failure.message().to_owned());
     Ok(Inside::Ended { status, judged, incomplete })
 }
@@ -321,16 +321,18 @@ fn report(
     context: &Context,
     args: &RunArgs,
     destination: Option<&Destination>,
-    judged: Result<Box<Certificate>, String>,
+    judged: Result<Box<pb::Certificate>, String>,
 ) -> Result<bool, Failure> {
-    let passed = judged.as_ref().is_ok_and(|found| found.verdict == Verdict::Pass);
+    let passed = judged.as_ref().is_ok_and(|found| found.holds);
     let text = match (judged, context.output) {
         (Ok(found), Output::Text) => certificate::text(&found),
-        (Ok(found), Output::Json) => serde_json::to_string(&found).unwrap_or_default() + "\n",
-        (Err(why), Output::Text) => format!("FAIL: there are no figures of the emulator: {why}\n"),
-        (Err(why), Output::Json) => {
-            let failed = serde_json::json!({"verdict": Verdict::Fail, "reason": why});
-            format!("{failed}\n")
+        (Err(why), Output::Text) => format!("FAIL: {}\n", without_figures(&why)),
+        (judged, Output::Json) => {
+            let found = judged.unwrap_or_else(|why| {
+                let summary = without_figures(&why);
+                Box::new(pb::Certificate { summary, ..Default::default() })
+            });
+            serde_json::to_string(&proto::json(&*found)).unwrap_or_default() + "\n"
         }
     };
     match destination {
@@ -339,6 +341,10 @@ fn report(
         None => eprintln!("{}", text.trim_end()),
     }
     Ok(passed)
+}
+
+fn without_figures(why: &str) -> String {
+    format!("there are no figures of the emulator: {why}")
 }
 
 /// Sets the link, and gives it.

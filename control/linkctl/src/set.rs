@@ -16,7 +16,6 @@ use profile::{
 };
 use proto::linkemu::v1 as pb;
 use proto::{link_id, link_name};
-use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use view::instant;
@@ -187,43 +186,6 @@ pub enum Patch {
 const LOSSES: [&str; 6] =
     ["outages", "fade", "packet_loss", "gilbert_elliott", "four_state_loss", "drop_run"];
 
-#[derive(Serialize)]
-struct View<'a> {
-    repeated: bool,
-    links: Vec<LinkView<'a>>,
-}
-
-#[derive(Serialize)]
-struct LinkView<'a> {
-    link: &'a str,
-    generation: u64,
-    effective_ns: u64,
-    effective_utc: Option<String>,
-    profile: &'a str,
-    seed: u64,
-    lossy: bool,
-    remarks: &'a [String],
-}
-
-impl<'a> From<&'a pb::UpdateLinksResponse> for View<'a> {
-    fn from(answer: &'a pb::UpdateLinksResponse) -> Self {
-        let view = |link: &'a pb::Link| {
-            let applied = link.applied.unwrap_or_default();
-            LinkView {
-                link: link_id(&link.name),
-                generation: applied.generation,
-                effective_ns: applied.effective_ns,
-                effective_utc: instant::utc(applied.effective_utc.as_ref()),
-                profile: link.profile.as_ref().map_or("", |profile| &profile.name),
-                seed: link.seed,
-                lossy: applied.lossy,
-                remarks: &link.remarks,
-            }
-        };
-        Self { repeated: answer.repeated, links: answer.links.iter().map(view).collect() }
-    }
-}
-
 /// Makes a change of all links of the command or of none, and prints when it was applied.
 pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
     let (change, condition, remark): (pb::LinkUpdate, _, _) = match what {
@@ -287,7 +249,7 @@ pub fn tell(
     answer: &pb::UpdateLinksResponse,
 ) -> Result<(), Failure> {
     if context.output == Output::Json {
-        return output::json(&View::from(answer));
+        return output::message(answer);
     }
     let first = answer.links.first().and_then(|link| link.applied).unwrap_or_default();
     let at = instant::applied(&first, "at");

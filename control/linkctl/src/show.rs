@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A link as linkctl shows it: TOML for people, stable JSON for programs.
+//! A link as linkctl shows it: TOML for people, JSON for programs.
 
 use crate::connection::Connection;
 use crate::context::{Context, Output};
@@ -8,9 +8,8 @@ use crate::output;
 use crate::set;
 use crate::switch;
 use clap::Args;
-use profile::{Json, Profile};
+use profile::Profile;
 use proto::linkemu::v1 as pb;
-use serde::Serialize;
 use view::instant;
 
 pub const EXAMPLES: &str = "\
@@ -18,7 +17,7 @@ Examples:
   linkctl show > my-link.toml               save it, edit it, rename it, and
   linkctl set profile ./my-link.toml        set it
   linkctl show --provenance                 with the measurements behind a fitted profile
-  linkctl -o json show | jq .generation";
+  linkctl -o json show | jq .applied.generation";
 
 #[derive(Debug, Args)]
 pub struct ShowArgs {
@@ -27,40 +26,16 @@ pub struct ShowArgs {
     pub provenance: bool,
 }
 
-#[derive(Serialize)]
-struct View<'a> {
-    generation: u64,
-    effective_ns: u64,
-    effective_utc: Option<String>,
-    seed: u64,
-    profile: Option<&'a str>,
-    lossy: bool,
-    remarks: &'a [String],
-    link: Option<Json>,
-    /// Where each stage runs; null: there is no P4 switch.
-    stages: Option<Vec<view::Stage>>,
-}
-
 pub async fn run(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let link =
         connection.call(|mut c| async move { c.get_link(pb::GetLinkRequest {}).await }).await?;
+    if context.output == Output::Json {
+        return output::message(&link);
+    }
     let pb::Link { profile, seed, applied, remarks, .. } = link;
     let applied = applied.unwrap_or_default();
     let stages = switch::places(&connection).await?;
-    if context.output == Output::Json {
-        return output::json(&View {
-            generation: applied.generation,
-            effective_ns: applied.effective_ns,
-            effective_utc: instant::utc(applied.effective_utc.as_ref()),
-            seed,
-            profile: profile.as_ref().map(|profile| profile.name.as_str()),
-            lossy: applied.lossy,
-            remarks: &remarks,
-            link: profile.as_ref().map(Json::from),
-            stages,
-        });
-    }
     match profile {
         None => output::text("# no profile is set: set one, such as `linkctl set profile viasat2`"),
         Some(mut profile) => {

@@ -9,7 +9,7 @@ use clap::Args;
 use profile::parse_duration;
 use proto::linkemu::v1 as pb;
 use std::io::IsTerminal;
-use view::{Snapshot, line, table};
+use view::{line, table};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -37,10 +37,9 @@ pub async fn run(context: &Context, args: &StatsArgs) -> Result<(), Failure> {
     let Some(interval_ns) = args.watch else {
         let request = pb::GetStatsRequest { mark: args.mark };
         let stats = connection.call(|mut c| async move { c.get_stats(request).await }).await?;
-        let snapshot = Snapshot::from(stats);
         return match context.output {
-            Output::Text => output::text(&table(&snapshot)),
-            Output::Json => output::json(&snapshot),
+            Output::Text => output::text(&table(&stats)),
+            Output::Json => output::message(&stats),
         };
     };
     if interval_ns == 0 {
@@ -49,18 +48,17 @@ pub async fn run(context: &Context, args: &StatsArgs) -> Result<(), Failure> {
     let request = pb::WatchStatsRequest { interval_ns };
     let mut stream = connection.call(|mut c| async move { c.watch_stats(request).await }).await?;
     let terminal = std::io::stdout().is_terminal();
-    let mut last: Option<Snapshot> = None;
+    let mut last: Option<pb::Stats> = None;
     while let Some(stats) = stream.message().await.map_err(|status| connection.failure(&status))? {
-        let snapshot = Snapshot::from(stats);
         match context.output {
-            Output::Json => output::json(&snapshot)?,
+            Output::Json => output::message(&stats)?,
             Output::Text if terminal => {
                 let clear = if last.is_none() { CLEAR } else { "" };
-                output::text(&format!("{clear}{HOME}{}", table(&snapshot)))?;
+                output::text(&format!("{clear}{HOME}{}", table(&stats)))?;
             }
-            Output::Text => output::text(&line(&snapshot, last.as_ref()))?,
+            Output::Text => output::text(&line(&stats, last.as_ref()))?,
         }
-        last = Some(snapshot);
+        last = Some(stats);
     }
     Ok(())
 }

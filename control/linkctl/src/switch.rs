@@ -10,12 +10,12 @@ use crate::target::Direction;
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use proto::linkemu::v1 as pb;
-use view::{Stage, Switch, stages};
+use view::stages;
 
 pub const EXAMPLES: &str = "\
 Examples:
   linkctl switch show                       state, counters, transit times
-  linkctl -o json switch show | jq .forward_excess_ns
+  linkctl -o json switch show | jq .forward_excess
   linkctl switch gate close --client 10.0.0.2 --direction forward
   linkctl switch gate open --client 10.0.0.2
   linkctl switch mirror alice               copies of the frames of alice, for tcpdump
@@ -142,27 +142,24 @@ async fn show(context: &Context) -> Result<(), Failure> {
     // The wires are those of the last snapshot.
     let request = pb::GetStatsRequest { mark: false };
     connection.call(|mut c| async move { c.get_stats(request).await }).await?;
-    let switch = Switch::from(connection.answer(client.get_switch(pb::GetSwitchRequest {})).await?);
+    let state = connection.answer(client.get_switch(pb::GetSwitchRequest {})).await?;
     match context.output {
-        Output::Json => output::json(&switch),
-        _ => output::text(&switch.table()),
+        Output::Json => output::message(&state),
+        Output::Text => output::text(&view::switch(&state)),
     }
 }
 
 async fn gate(context: &Context, of: &Of, closed: bool) -> Result<(), Failure> {
-    let direction = asked(of.direction) as i32;
+    let direction = pb::Direction::from(of.direction).into();
     let gate = pb::Gate { client: of.client.clone(), direction };
     let connection = Connection::open(context).await?;
     let request = pb::SetGateRequest { gate: Some(gate), closed };
-    connection.answer(connection.switch().set_gate(request)).await?;
+    let answer = connection.answer(connection.switch().set_gate(request)).await?;
+    if context.output == Output::Json {
+        return output::message(&answer);
+    }
     let client = if of.client.is_empty() { "all clients" } else { &of.client };
     let (state, direction) = (if closed { "closed" } else { "open" }, way(of.direction));
-    if context.output == Output::Json {
-        let (client, all) = (&of.client, of.client.is_empty());
-        return output::json(&serde_json::json!({
-            "client": client, "all": all, "direction": direction, "closed": closed,
-        }));
-    }
     output::text(&format!("the gate of {client}, {direction}, is {state}"))
 }
 
@@ -176,18 +173,16 @@ async fn mirror(context: &Context, of: &Mirror) -> Result<(), Failure> {
     let mirror = if *off {
         pb::Mirror::default()
     } else {
-        let direction = asked(of.direction) as i32;
+        let direction = pb::Direction::from(of.direction).into();
         pb::Mirror { clients: clients.clone(), all: *all, direction, at: at as i32 }
     };
     let connection = Connection::open(context).await?;
     let request = pb::SetMirrorRequest { mirror: Some(mirror) };
-    connection.answer(connection.switch().set_mirror(request)).await?;
-    let (direction, at) = (way(of.direction), place(of.at));
+    let answer = connection.answer(connection.switch().set_mirror(request)).await?;
     if context.output == Output::Json {
-        return output::json(&serde_json::json!({
-            "clients": clients, "all": all, "direction": direction, "at": at, "off": off,
-        }));
+        return output::message(&answer);
     }
+    let (direction, at) = (way(of.direction), place(of.at));
     let whose = if *all { "all clients".to_owned() } else { clients.join(", ") };
     output::text(&match off {
         true => "no frames are copied".to_owned(),
@@ -203,30 +198,18 @@ fn place(at: At) -> &'static str {
     }
 }
 
-fn asked(direction: Direction) -> pb::Direction {
-    match direction {
-        Direction::Forward => pb::Direction::Forward,
-        Direction::Return => pb::Direction::Return,
-        Direction::Both => pb::Direction::Unspecified,
-    }
-}
-
 fn way(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Forward => "forward",
-        Direction::Return => "return",
-        Direction::Both => "both",
-    }
+    view::direction(direction.into())
 }
 
 /// Where each stage runs; none without a switch.
-pub async fn places(connection: &Connection) -> Result<Option<Vec<Stage>>, Failure> {
+pub async fn places(connection: &Connection) -> Result<Option<Vec<pb::Stage>>, Failure> {
     let mut client = connection.switch();
     let state = connection.optional(client.get_switch(pb::GetSwitchRequest {})).await?;
-    Ok(state.map(|state| Switch::from(state).stages))
+    Ok(state.map(|state| state.stages))
 }
 
 /// Where each stage runs, as comments of a profile.
-pub fn comments(places: &[Stage]) -> String {
+pub fn comments(places: &[pb::Stage]) -> String {
     stages(places).lines().map(|line| format!("# {}\n", line.trim())).collect()
 }

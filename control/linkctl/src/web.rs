@@ -8,7 +8,6 @@ use crate::output;
 use clap::Args;
 use profile::format_duration;
 use proto::linkemu::v1 as pb;
-use serde::Serialize;
 use view::instant;
 
 pub const EXAMPLES: &str = "\
@@ -27,23 +26,14 @@ pub struct WebArgs {
     role: Option<String>,
 }
 
-#[derive(Serialize)]
-struct View<'a> {
-    url: &'a str,
-    path: &'a str,
-    role: &'a str,
-    expires: Option<String>,
-    session_ns: u64,
-}
-
 pub async fn run(context: &Context, args: &WebArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let request = pb::CreateWebLoginRequest { role: args.role.clone().unwrap_or_default() };
     let answer = connection.answer(connection.web().create_web_login(request)).await?;
-    let pb::CreateWebLoginResponse { path, url, expires, session_ns, role } = &answer;
+    let pb::CreateWebLoginResponse { url, expires, session_ns, role, .. } = &answer;
     let expires = instant::utc(expires.as_ref());
     match context.output {
-        Output::Json => output::json(&View { url, path, role, expires, session_ns: *session_ns }),
+        Output::Json => output::message(&answer),
         Output::Text => output::text(&format!(
             "{url}\nonce, until {}; then you are {role} for {}",
             expires.as_deref().unwrap_or("an unknown time"),

@@ -29,8 +29,12 @@ fn a_file_is_checked_by_itself() {
 fn complete_machine_passes() {
     let machine = Machine::new();
     let (json, code) = machine.json("check box.toml --here");
-    let bad: Vec<_> =
-        json["checks"].as_array().unwrap().iter().filter(|c| c["level"] == "bad").collect();
+    let bad: Vec<_> = json["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|c| c["level"] == "FINDING_LEVEL_BAD")
+        .collect();
     assert!(bad.is_empty() && code == 0, "{bad:?}");
     let text = machine.run("check box.toml --here").out;
     assert!(
@@ -58,21 +62,24 @@ fn certificates_for_the_switch_are_checked_here() {
         (found["level"].as_str().unwrap().to_owned(), found["found"].as_str().unwrap().to_owned())
     };
     let (level, found) = finding(&least);
-    assert_eq!((&*level, &*found), ("ok", "the certificates for https://p4.lab:9559 can be used"));
+    assert_eq!(
+        (&*level, &*found),
+        ("FINDING_LEVEL_OK", "the certificates for https://p4.lab:9559 can be used")
+    );
     let (level, found) = finding(&least.replace("/ca.pem", "/none.pem"));
-    assert_eq!(level, "bad");
+    assert_eq!(level, "FINDING_LEVEL_BAD");
     assert!(found.contains("cannot read") && found.contains("none.pem: No such file"), "{found}");
     let own = least.replace("ca =", "cert = \"/ca.pem\"\nkey = \"/own.key\"\nca =");
     machine.write("own.key", &key);
     machine.mode("own.key", 0o644);
     let (level, found) = finding(&own);
-    assert_eq!(level, "bad");
+    assert_eq!(level, "FINDING_LEVEL_BAD");
     assert!(found.contains("own.key has mode 0644") && found.contains("chmod 600"), "{found}");
     machine.mode("own.key", 0o600);
-    assert_eq!(finding(&own).0, "ok");
+    assert_eq!(finding(&own).0, "FINDING_LEVEL_OK");
     machine.write("home/ca.pem", &authority);
     let (level, found) = finding(&least.replace("/ca.pem", "/home/ca.pem"));
-    assert_eq!((&*level, &*found), ("warning", "/home/ca.pem is in /home"));
+    assert_eq!((&*level, &*found), ("FINDING_LEVEL_WARNING", "/home/ca.pem is in /home"));
     let (json, code) = machine.json("check switch.toml");
     assert_eq!((json["bad"].as_u64(), code), (Some(0), 0), "{json}");
     machine.write("program/linkemu.json", "{}");

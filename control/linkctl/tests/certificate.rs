@@ -45,7 +45,7 @@ fn sound_run_passes_and_marks_only_on_request() {
         assert!(said.contains(expected), "{expected:?} is not in\n{said}");
     }
     let json = lab.json("-o json certificate");
-    assert_eq!(json["verdict"], "pass");
+    assert_eq!(json["holds"], true);
     assert_eq!(json["span"]["since_ns"], 4_000_000_000_u64);
     assert_eq!(json["until_ns"], 9_000_000_000_u64);
     assert_eq!(json["changes"], 2);
@@ -79,7 +79,7 @@ fn a_run_in_which_the_emulator_lost_packets_fails_with_4() {
     let output = lab.run("-o json certificate --max-drops 3");
     assert_eq!(output.status.code(), Some(4));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(json["verdict"], "fail");
+    assert_eq!(json["holds"], false);
     let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!(error["error"]["code"], "check_failed");
     lab.done("certificate --max-drops 3 --max-stall 25ms");

@@ -52,39 +52,46 @@ fn the_clients_shown_can_be_set_again_and_cleared() {
     assert!(shown.starts_with("# In force: generation 2, since"), "{shown}");
     assert!(shown.ends_with(FILE), "{shown}");
     std::fs::write(lab.at("saved.toml"), &shown).unwrap();
-    let answer = lab.json("-o json clients set saved.toml --expect-generation 2");
-    assert_eq!((&answer["generation"], &answer["profile"]), (&json!(3), &json!("viasat2")));
-    let shown = lab.json("-o json clients show");
-    assert_eq!(shown["automatic_limit"], 100);
-    assert_eq!(shown["clients"][0]["vlans"], json!([100]));
+    let answer =
+        lab.json("-o json clients set saved.toml --expect-generation 2")["links"][0].clone();
+    let applied = &answer["applied"];
     assert_eq!(
-        shown["clients"][0]["matches"],
-        json!([{
-            "priority": 0, "vlan": null, "inner_vlan": null, "mac": null, "prefix": "10.2.0.0/16",
-            "remote_prefix": null, "protocol": "udp", "port": "5000-5010", "remote_port": null,
-            "dscp": 46, "flow_label": null, "port_pair": null,
-        }])
+        (&applied["generation"], &answer["profile"]["name"]),
+        (&json!(3), &json!("viasat2"))
     );
-    assert_eq!(
-        shown["clients"][1],
-        json!({
-            "name": "bob", "prefixes": ["10.0.0.0/8"], "vlans": [], "macs": [], "matches": [],
-            "beam": "", "weight": 0,
-        })
-    );
+    let shown = || -> pb::GetClientsResponse {
+        proto::from_json(lab.done("-o json clients show").as_bytes()).unwrap()
+    };
+    let clients = shown().clients.unwrap();
+    assert_eq!(clients.automatic.unwrap().limit, Some(100));
+    assert_eq!(clients.clients[0].vlans, [100]);
+    let rule = pb::Match {
+        prefix: "10.2.0.0/16".into(),
+        protocol: "udp".into(),
+        port: "5000-5010".into(),
+        dscp: Some(46),
+        ..Default::default()
+    };
+    assert_eq!(clients.clients[0].matches, [rule]);
+    let bob = pb::Client {
+        name: "bob".into(),
+        prefixes: vec!["10.0.0.0/8".into()],
+        ..Default::default()
+    };
+    assert_eq!(clients.clients[1], bob);
     lab.done("clients beam b1 200Mbit/s --direction forward");
     lab.done("clients beam b1 unlimited --direction return");
-    let shown = lab.json("-o json clients show");
+    let (answer, forward_rate_bps) = (shown(), Some(200_000_000));
+    let clients = answer.clients.unwrap();
     assert_eq!(
-        shown["beams"],
-        json!([{"name": "b1", "forward_rate_bps": 200_000_000, "return_rate_bps": null}])
+        clients.beams,
+        [pb::Beam { name: "b1".into(), forward_rate_bps, return_rate_bps: None }]
     );
-    assert_eq!((&shown["generation"], &shown["clients"][0]["weight"]), (&json!(5), &json!(2)));
+    assert_eq!((answer.applied.unwrap().generation, clients.clients[0].weight), (5, 2));
     assert_eq!(lab.run("clients beam b2 down").status.code(), Some(1));
     assert_eq!(lab.run("clients beam b1 unlimited").status.code(), Some(1));
     lab.done("clients clear");
-    let shown = lab.json("-o json clients show");
-    assert_eq!((&shown["clients"], &shown["automatic_limit"]), (&json!([]), &json!(null)));
+    assert_eq!(shown().clients, Some(pb::Clients::default()));
 }
 
 #[test]
@@ -132,14 +139,8 @@ fn every_client_is_listed() {
     }
     let list = lab.json("-o json clients list");
     assert_eq!(list["clients"].as_array().unwrap().len(), 6);
-    let zero = json!({"packets": 0, "bytes": 0});
-    let seven = json!({"packets": 7, "bytes": 700});
-    assert_eq!(
-        list["clients"][3]["forward"],
-        json!({
-            "received": seven, "sent": seven, "dropped": zero, "held": zero, "duplicated": zero,
-            "generated": zero,
-        })
-    );
+    let account = &list["clients"][3]["forward_account"];
+    assert_eq!(account["sent"], json!({"packets": 7, "bytes": 700}));
+    assert_eq!(list["clients"][3]["kind"], "CLIENT_KIND_NAMED");
     assert_eq!(list["clients"][4]["removed"], true);
 }

@@ -95,11 +95,12 @@ fn a_profile_is_set_by_name_and_from_a_file() {
     );
     let toml = lab.done("profile show viasat2").replace("\"viasat2\"", "\"mine\"");
     std::fs::write(lab.at("mine.toml"), &toml).unwrap();
-    let change = lab.json("-o json set profile mine.toml");
-    assert_eq!(change["generation"], 2);
-    assert_eq!(change["effective_ns"], 2_345_678_901_u64);
-    assert_eq!(change["effective_utc"], "2026-09-21T14:13:22.000000005Z");
-    assert_eq!(change["profile"], "mine");
+    let change = lab.json("-o json set profile mine.toml")["links"][0].clone();
+    let applied = &change["applied"];
+    assert_eq!(applied["generation"], 2);
+    assert_eq!(applied["effective_ns"], 2_345_678_901_u64);
+    assert_eq!(applied["effective_utc"], "2026-09-21T14:13:22.000000005Z");
+    assert_eq!(change["profile"]["name"], "mine");
     assert_eq!(change["seed"], 7);
     lab.done("set profile ./mine.toml");
     assert_eq!(lab.link().name, "mine");
@@ -277,7 +278,7 @@ fn part_is_set_with_profile_keys_and_removed() {
     });
     assert_eq!(lab.back().reorder, Some(reordered));
     // Each word is a separate line of the error message.
-    let generation = lab.json("-o json show")["generation"].clone();
+    let generation = lab.json("-o json show")["applied"]["generation"].clone();
     let (code, told) = part(&["rate = \"1 Mbit/s\"", "duplicat = \"1 %\""], "both");
     assert_eq!(code, Some(1));
     let expected = "line 2, column 1: part.duplicat: unknown key \"duplicat\": the nearest is";
@@ -290,7 +291,7 @@ fn part_is_set_with_profile_keys_and_removed() {
     assert!(told.contains("changes nothing"), "{told}");
     let (_, told) = part(&["duplicate"], "both");
     assert!(told.contains("not TOML"), "{told}");
-    assert_eq!(lab.json("-o json show")["generation"], generation);
+    assert_eq!(lab.json("-o json show")["applied"]["generation"], generation);
 }
 
 #[test]
@@ -306,7 +307,7 @@ fn expected_generation_is_enforced() {
 fn the_link_shown_can_be_set_again() {
     let lab = Lab::new();
     assert!(lab.done("show").contains("no profile is set"));
-    assert_eq!(lab.json("-o json show")["profile"], Value::Null);
+    assert_eq!(lab.json("-o json show").get("profile"), None);
     lab.done("set profile viasat2 --seed 7");
     lab.done("set rate 72Mbit/s");
     let shown = lab.done("show");
@@ -318,16 +319,14 @@ fn the_link_shown_can_be_set_again() {
     lab.done("set profile saved.toml");
     assert_eq!(lab.link(), before);
     let shown = lab.json("show -o json");
-    assert_eq!(shown["generation"], 4);
-    assert_eq!(shown["profile"], "viasat2*");
-    assert_eq!(shown["link"]["forward"]["rate_bps"], 72_000_000);
-    assert_eq!(shown["link"]["return"]["outages"][1]["law"], "fixed");
-    for key in ["rate_trace", "fade"] {
-        assert_eq!(shown["link"]["return"].get(key), Some(&Value::Null), "{key}");
-    }
-    assert_eq!(shown["link"]["return"]["delay"].get("body"), Some(&Value::Null));
-    assert_eq!(shown["link"]["return"]["packet_loss"], 0.0);
-    assert_eq!(shown["link"].get("provenance"), Some(&Value::Null));
+    assert_eq!(shown["applied"]["generation"], 4);
+    let profile = &shown["profile"];
+    assert_eq!(profile["name"], "viasat2*");
+    assert_eq!(profile["forward_pipe"]["rate_bps"], 72_000_000);
+    let pipe = &profile["return_pipe"];
+    assert_eq!(pipe["outages"][1]["law"], "DURATION_LAW_FIXED");
+    assert_eq!(pipe["packet_loss"], 0.0);
+    assert_eq!([pipe.get("fade"), pipe["delay"].get("body"), profile.get("provenance")], [None; 3]);
 }
 
 #[test]
@@ -345,127 +344,31 @@ fn variation_and_its_source_are_shown() {
     std::fs::write(lab.at("saved.toml"), lab.done("show --provenance")).unwrap();
     lab.done("set profile saved.toml");
     assert_eq!(lab.link(), before);
-    let shown = lab.json("show -o json");
-    let pipe = serde_json::json!({
-        "rate_bps": null,
-        "rate_trace": {
-            "step_ns": 100_000_000, "rates_bps": [12_000_000, 0], "opportunities": null,
-            "begin_ns": 0,
-        },
-        "packet_loss": 0.0,
-        "gilbert_elliott": {
-            "to_bad": 0.005, "to_good": 0.25, "loss_in_bad": 1.0, "loss_in_good": 0.0,
-        },
-        "four_state_loss": null,
-        "mtu": null,
-        "link_layer": null,
-        "drop_run": {"pass_packets": 999, "drop_packets": 1, "once": false},
-        "duplicate": 0.01,
-        "reorder": {"probability": 0.02, "by_ns": 5_000_000},
-        "queue": {
-            "limit_bytes": 1_000_000,
-            "random_drop": null,
-            "red": null,
-            "codel": {"target_ns": 5_000_000, "interval_ns": 600_000_000},
-            "pie": null,
-            "ecn": true,
-        },
-        "outages": [
-            {"interval_ns": 3_600_000_000_000_u64, "duration_ns": 1_000_000_000, "law": "fixed"},
-        ],
-        "fade": {
-            "interval_ns": 28_800_000_000_000_u64, "duration_ns": 1_200_000_000_000_u64,
-            "factor": 30.0,
-        },
-        "delay": {
-            "base_ns": 10_000_000,
-            "slot_ns": 0,
-            "body": {"correlation_ns": 80_000_000, "quantiles_ns": [0, 3_000_000]},
-            "excursions": [],
-        },
-    });
-    for (key, value) in pipe.as_object().unwrap() {
-        assert_eq!(&shown["link"]["forward"][key], value, "{key}");
-        assert_eq!(&shown["link"]["return"][key], value, "{key}");
-    }
-    let provenance = serde_json::json!({
-        "source": "pings.csv",
-        "format": "ping",
-        "sha256": "",
-        "samples": 1_000,
-        "lost": 5,
-        "interval_ns": 200_000_000,
-        "estimates": [{
-            "parameter": "delay.base", "value": "10 ms", "low": "9 ms", "high": "11 ms",
-            "method": "",
-        }],
-        "goodness": [
-            {"test": "runs", "statistic": 7.5, "degrees_of_freedom": 5.0, "p_value": 0.25},
-        ],
-        "unidentified": ["the split of the round trip"],
-        "remarks": [],
-        "sensitivities": [],
-    });
-    assert_eq!(shown["link"]["provenance"], provenance);
+    let shown: pb::Link = proto::from_json(lab.done("show -o json").as_bytes()).unwrap();
+    assert_eq!(shown.profile, Some(before));
 }
 
 #[test]
-fn statistics_in_json_keep_their_keys() {
+fn statistics_in_json_are_those_of_linkd_with_their_balance() {
     let lab = Lab::new();
     lab.fake.state().stats = stats();
-    let json = lab.json("-o json stats --mark");
+    let text = lab.done("-o json stats --mark");
     assert_eq!(lab.fake.state().marks, 1);
-    let forward = serde_json::json!({
-        "received": {"packets": 10, "bytes": 10_000},
-        "sent": {"packets": 6, "bytes": 6_000},
-        "dropped": {
-            "aqm": {"packets": 1, "bytes": 1_000}, "limit": {"packets": 0, "bytes": 0},
-            "outage": {"packets": 1, "bytes": 1_000}, "loss": {"packets": 0, "bytes": 0},
-            "overload": {"packets": 0, "bytes": 0}, "runt": {"packets": 0, "bytes": 0},
-            "oversize": {"packets": 0, "bytes": 0}, "scheduled": {"packets": 0, "bytes": 0},
-            "mtu": {"packets": 0, "bytes": 0},
-        },
-        "held": {"packets": 2, "bytes": 2_000},
-        "queue": {"packets": 1, "bytes": 1_000},
-        "queue_max_bytes": 18_000_000,
-        "marked": {"packets": 0, "bytes": 0},
-        // Not reported by that dataplane.
-        "queue_delay_ns": null,
-        "lateness_ns": null,
-        "duplicated": {"packets": 0, "bytes": 0},
-        "corrupted": {"packets": 0, "bytes": 0},
-        "generated": {"packets": 0, "bytes": 0},
-        "cross_offered": {"packets": 0, "bytes": 0},
-        "cross_dropped": {"packets": 0, "bytes": 0},
-    });
-    assert_eq!(json["clients"][0]["client"], "10.0.0.2");
-    assert_eq!(json["clients"][0]["forward"], forward);
-    assert_eq!(json["clients"][0]["return"]["queue_max_bytes"], 0);
+    let conservation = pb::Conservation {
+        received: 10,
+        sent: 6,
+        dropped: 2,
+        held: 2,
+        exact: true,
+        ..Default::default()
+    };
+    let expected = pb::Stats { conservation: Some(conservation), ..stats() };
+    assert_eq!(proto::from_json::<pb::Stats>(text.as_bytes()).unwrap(), expected);
+    let json: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["time_ns"], 12_345_678_901_u64);
-    assert_eq!(json["utc"], "2026-09-21T14:13:20.000000005Z");
-    assert_eq!(json["generation"], 0);
-    let none = serde_json::json!({"packets": 0, "bytes": 0});
-    let port = serde_json::json!({
-        "name": "wan", "received": none, "sent": none,
-        "missed": 3, "transmit_dropped": 0, "staged": 0, "malformed": 0, "unplaced": 0, "foreign": 0,
-        "link": "down", "link_mbps": null,
-        "mtu": null, "faults": 0, "last_change": null, "unconfirmed": 0,
-    });
-    assert_eq!(json["ports"], serde_json::json!([port]));
-    let lateness =
-        serde_json::json!({"count": 6, "p50": 5, "p99": 1_500, "p999": 2_000, "max": u64::MAX});
-    assert_eq!(json["lateness_ns"], lateness);
-    let memory =
-        serde_json::json!({"capacity_bytes": 536_870_912, "used_bytes": 7, "used_max_bytes": 8});
-    assert_eq!(json["memory"], memory);
-    assert_eq!(json["emulator_drops"], 3);
-    let conservation = serde_json::json!({"received": 10, "duplicated": 0, "generated": 0, "sent": 6, "dropped": 2, "held": 2, "exact": true});
-    assert_eq!(json["conservation"], conservation);
-    assert_eq!(json["stall_max_ns"], 4_000);
-    assert_eq!(json["lossy"], false);
-    assert_eq!(json["workers"], serde_json::json!([]));
-    assert!(json.get("span").is_some());
-    assert_eq!(json.as_object().unwrap().len(), 13);
+    assert_eq!(json["lateness"]["max_ns"], u64::MAX);
+    assert_eq!(json["ports"][0]["link"], "LINK_STATE_DOWN");
+    assert_eq!(json["conservation"]["exact"], true);
 }
 
 #[test]
@@ -625,6 +528,6 @@ fn profiles_are_listed_and_shown() {
     let viasat2 = json["profiles"].as_array().unwrap().iter().find(|p| p["name"] == "viasat2");
     assert_eq!(viasat2.unwrap()["group"], "satellite");
     let json = lab.json("-o json profile show geo-600");
-    assert_eq!(json["forward"]["rate_bps"], Value::Null);
-    assert_eq!(json["return"]["delay"]["base_ns"], 300_000_000);
+    assert_eq!(json["forward_pipe"].get("rate_bps"), None);
+    assert_eq!(json["return_pipe"]["delay"]["base_ns"], 300_000_000);
 }

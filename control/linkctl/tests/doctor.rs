@@ -11,7 +11,7 @@ fn doctor(lab: &Lab, line: &str) -> (Vec<Value>, i32) {
     let output = lab.run(&format!("-o json doctor --dataplane {dataplane} {line}"));
     let json: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
     let checks = json["checks"].as_array().unwrap().clone();
-    let bad = checks.iter().filter(|check| check["level"] == "bad").count();
+    let bad = checks.iter().filter(|check| check["level"] == "FINDING_LEVEL_BAD").count();
     assert_eq!(json["bad"], bad);
     let code = output.status.code().unwrap();
     assert_eq!(code, if bad > 0 { 4 } else { 0 }, "{}", text(&output.stderr));
@@ -32,17 +32,17 @@ fn versions_of_linkd_and_dataplane_are_checked() {
     let own = format!("answers, version {}", env!("CARGO_PKG_VERSION"));
     assert_eq!(of(&checks, "linkd")["found"], own);
     let dataplane = of(&checks, "dataplane");
-    assert_eq!(dataplane["level"], "warning");
+    assert_eq!(dataplane["level"], "FINDING_LEVEL_WARNING");
     assert!(dataplane["found"].as_str().unwrap().contains("version fake; linkctl is"));
 
     lab.running = None;
     let (checks, code) = doctor(&lab, "");
-    assert_eq!((of(&checks, "linkd")["level"].as_str(), code), (Some("bad"), 4));
+    assert_eq!((of(&checks, "linkd")["level"].as_str(), code), (Some("FINDING_LEVEL_BAD"), 4));
     assert!(of(&checks, "linkd")["found"].as_str().unwrap().contains("no dataplane at"));
-    assert_eq!(of(&checks, "dataplane")["level"], "bad");
+    assert_eq!(of(&checks, "dataplane")["level"], "FINDING_LEVEL_BAD");
     lab.stop();
     let (checks, _) = doctor(&lab, "");
-    assert_eq!(of(&checks, "linkd")["level"], "warning");
+    assert_eq!(of(&checks, "linkd")["level"], "FINDING_LEVEL_WARNING");
 }
 
 #[test]
@@ -54,14 +54,14 @@ fn missing_resource_of_a_box_is_bad() {
     std::fs::write(lab.at("box.toml"), text).unwrap();
     let (checks, code) = doctor(&lab, "--box box.toml");
     assert_eq!(code, 4);
-    let bad: Vec<_> = checks.iter().filter(|check| check["level"] == "bad").collect();
+    let bad: Vec<_> = checks.iter().filter(|check| check["level"] == "FINDING_LEVEL_BAD").collect();
     let named = |words: &str| bad.iter().any(|c| c["found"].as_str().unwrap().contains(words));
     assert!(named("ffff:ff:1f.7") && named("nosuch0"), "{bad:?}");
     for name in ["cores", "memory", "hugepages", "DPDK drivers"] {
-        assert_eq!(of(&checks, name)["level"], "bad", "{name}");
+        assert_eq!(of(&checks, name)["level"], "FINDING_LEVEL_BAD", "{name}");
     }
     for check in &checks {
-        assert_eq!(check["remedy"] == "", check["level"] == "ok", "{check}");
+        assert_eq!(check["remedy"] == "", check["level"] == "FINDING_LEVEL_OK", "{check}");
     }
     lab.fails(1, "doctor --box nothing.toml");
 }

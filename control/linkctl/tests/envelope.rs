@@ -57,25 +57,33 @@ fn table_uses_running_dataplane_or_given_values() {
 #[test]
 fn table_in_json_follows_memory_and_rate() {
     let lab = Lab::new();
-    let json = lab.json(&format!("-o json {OFFLINE} --clients 100"));
-    let room = serde_json::json!({
-        "clients": 100, "port_bps": 10_000_000_000_u64, "frame_bytes": 1_514,
-        "memory_bytes": 4_000_000_000_u64, "workers": 1,
-    });
-    assert_eq!((&json["room"], &json["profile"]), (&room, &Value::Null));
-    let rows = json["table"].as_array().unwrap();
+    let answer = lab.done(&format!("-o json {OFFLINE} --clients 100"));
+    let envelope: pb::Envelope = proto::from_json(answer.as_bytes()).unwrap();
+    let room = pb::Room {
+        clients: 100,
+        port_bps: 10_000_000_000,
+        frame_bytes: 1_514,
+        memory_bytes: 4_000_000_000,
+        workers: 1,
+        ..Default::default()
+    };
+    assert_eq!((envelope.room, &envelope.profile), (Some(room), &None));
+    let rows = &envelope.rows;
     assert_eq!(rows.len(), 5);
-    let delay = |row: usize, of: &str| rows[row]["delay_ns"][of].as_f64().unwrap();
-    assert_eq!((&rows[2]["rate_bps"], &rows[2]["port"]), (&room["port_bps"], &Value::Bool(true)));
+    let delay = |row: usize, of: &str| {
+        let found = rows[row].delays.iter().find(|delay| delay.frames == of);
+        found.unwrap().delay_ns as f64
+    };
+    assert_eq!((rows[2].rate_bps, rows[2].port), (room.port_bps, true));
     // At 14.88 million frames of 60 bytes a second: 4 GB is 4.48 s without bookkeeping.
-    assert!((2.8e9..4.48e9).contains(&delay(2, "64")), "{json}");
-    for of in ["64", "128", "512", "1518", "imix"] {
-        assert!(delay(2, "any") < delay(2, of), "{of}: {json}");
-        assert!((delay(0, of) / delay(4, of) / 100.0 - 1.0).abs() < 1e-6, "{of}: {json}");
+    assert!((2.8e9..4.48e9).contains(&delay(2, "64 B")), "{answer}");
+    for of in ["64 B", "128 B", "512 B", "1518 B", "IMIX"] {
+        assert!(delay(2, "ANY") < delay(2, of), "{of}: {answer}");
+        assert!((delay(0, of) / delay(4, of) / 100.0 - 1.0).abs() < 1e-6, "{of}: {answer}");
     }
     // A port with another rate has a separate row.
     let json = lab.json("-o json envelope --memory 4GB --port-rate 40Gbit/s --clients 1");
-    assert_eq!(json["table"].as_array().unwrap().len(), 6);
+    assert_eq!(json["rows"].as_array().unwrap().len(), 6);
 }
 
 #[test]
@@ -91,14 +99,14 @@ fn fitting_profile_shows_headroom_and_oversized_exits_4() {
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let profile = &json["profile"];
     assert_eq!((&profile["name"], &profile["fits"]), (&"viasat2-pings".into(), &false.into()));
-    let clients = profile["largest"]["clients"]["value"].as_u64().unwrap();
+    let clients = profile["clients"]["value"].as_u64().unwrap();
     assert!(profile["excesses"][0].as_str().unwrap().contains("of 1000 clients"), "{json}");
     let error: Value = serde_json::from_str(&text(&output.stderr)).unwrap();
     assert_eq!(error["error"]["code"], "check_failed");
     // The offered number of clients fits, and one more does not.
     lab.done(&format!("envelope --profile viasat2-pings --clients {clients}"));
     lab.fails(4, &format!("envelope --profile viasat2-pings --clients {}", clients + 1));
-    let queue = profile["largest"]["queue_bytes"]["value"]["forward"].as_u64().unwrap();
+    let queue = profile["queue_bytes"]["forward_value"].as_u64().unwrap();
     let toml = lab.done("profile show viasat2-pings");
     let with = |name: &str, limit: u64| {
         let toml = toml.replace("\"36 MB\"", &format!("\"{limit} B\""));
@@ -168,18 +176,19 @@ fn oversized_link_is_refused_or_accepted_as_lossy() {
     std::fs::write(lab.at("saved.toml"), shown).unwrap();
     let json = lab.json("-o json show");
     assert_eq!(
-        (&json["lossy"], &json["remarks"][0]),
+        (&json["applied"]["lossy"], &json["remarks"][0]),
         (&true.into(), &"needs 9.6 GB, 4 GB reserved: at most 112 ms".into())
     );
     assert_eq!(lab.json("-o json stats")["lossy"], true);
     assert!(lab.done("stats").contains("\nlossy: the link was set although"));
 
     lab.fails(1, "set rate 1Mbit/s");
-    let json = lab.json("-o json set rate 1Mbit/s --lossy");
-    assert_eq!((&json["lossy"], &json["profile"]), (&true.into(), &"viasat2*".into()));
+    let json = &lab.json("-o json set rate 1Mbit/s --lossy")["links"][0];
+    let (applied, profile) = (&json["applied"], &json["profile"]);
+    assert_eq!((&applied["lossy"], &profile["name"]), (&true.into(), &"viasat2*".into()));
     lab.fails(1, "set profile saved.toml");
     lab.fake.state().excess = None;
     assert!(!lab.done("set profile saved.toml --lossy").contains("lossy"));
-    assert_eq!(lab.json("-o json show")["lossy"], false);
+    assert_eq!(lab.json("-o json show")["applied"]["lossy"], false);
     assert!(!lab.done("stats").contains("lossy"));
 }

@@ -40,7 +40,7 @@ fn track_becomes_a_scenario_that_the_dataplane_plays() {
     assert!(done.contains("satellites used: 1; handovers: 0; one-way delay: 238.7"), "{done}");
     assert!(lab.done(&format!("{OFFLINE} check sky.toml")).contains("sky is valid"));
     let state = lab.json("-o json scenario run sky.toml");
-    assert_eq!(state["phase"], "finished");
+    assert_eq!(state["phase"], "SCENARIO_PHASE_FINISHED");
     for pipe in [lab.forward(), lab.back()] {
         let delay = pipe.delay.unwrap().base_ns as f64 / 1e6;
         assert!((delay - 238.74).abs() < 0.05, "{delay}");

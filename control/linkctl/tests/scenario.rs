@@ -77,14 +77,17 @@ fn a_dry_run_shows_the_plan() {
     assert!(shown.contains("both: rate 2 Mbit/s"), "{shown}");
     let json = lab.json("-o json scenario run lte-highway --dry-run");
     assert_eq!(json["first"].as_array().unwrap().len(), 20);
-    assert_eq!(json["length_ns"], 640_000_000_000_u64);
+    assert_eq!(json["scenario"]["length_ns"], 640_000_000_000_u64);
 }
 
 #[test]
 fn a_run_ends_with_its_state_and_a_log_of_every_step() {
     let lab = lab();
     let state = lab.json("-o json scenario run short.toml --log steps.csv --seed 7");
-    assert_eq!((&state["phase"], &state["steps_done"]), (&"finished".into(), &3.into()));
+    assert_eq!(
+        (&state["phase"], &state["steps_done"]),
+        (&"SCENARIO_PHASE_FINISHED".into(), &3.into())
+    );
     let log = fs::read_to_string(lab.at("steps.csv")).unwrap();
     let lines: Vec<_> = log.lines().collect();
     assert_eq!(lines.len(), 4, "{log}");
@@ -117,11 +120,11 @@ fn detached_run_is_watched_paused_and_stopped() {
     assert!(started.contains("endless (run 1") && started.contains("running"), "{started}");
     let refused = lab.fails(1, "scenario run short.toml");
     assert!(refused.contains("runs \"endless\""), "{refused}");
-    assert_eq!(lab.json("-o json scenario pause")["phase"], "paused");
-    assert_eq!(lab.json("-o json scenario status")["phase"], "paused");
-    assert_eq!(lab.json("-o json scenario resume")["phase"], "running");
+    assert_eq!(lab.json("-o json scenario pause")["phase"], "SCENARIO_PHASE_PAUSED");
+    assert_eq!(lab.json("-o json scenario status")["phase"], "SCENARIO_PHASE_PAUSED");
+    assert_eq!(lab.json("-o json scenario resume")["phase"], "SCENARIO_PHASE_RUNNING");
     let stopped = lab.json("-o json scenario stop --restore");
-    assert_eq!(stopped["phase"], "stopped");
+    assert_eq!(stopped["phase"], "SCENARIO_PHASE_STOPPED");
     // The last run has ended, and not at its end.
     assert!(lab.fails(1, "scenario watch").contains("endless did not come to its end: stopped by"));
 }
@@ -132,14 +135,14 @@ fn interrupt_stops_the_run_with_its_exit_code() {
     let mut command = lab.command("scenario run endless.toml");
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Its handler stands before linkd is asked to run it.
-    while lab.json("-o json scenario status")["phase"] != "running" {
+    while lab.json("-o json scenario status")["phase"] != "SCENARIO_PHASE_RUNNING" {
         std::thread::sleep(Duration::from_millis(10));
     }
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("did not come to its end: stopped by"));
-    assert_eq!(lab.json("-o json scenario status")["phase"], "stopped");
+    assert_eq!(lab.json("-o json scenario status")["phase"], "SCENARIO_PHASE_STOPPED");
 }
 
 #[test]

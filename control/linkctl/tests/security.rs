@@ -68,7 +68,7 @@ fn doctor_with_a_server_checks_the_machine_of_that_server() {
     };
     // Only linkd compares the version of the dataplane with its own.
     assert!(of("dataplane")["found"].as_str().unwrap().contains("; linkd is"), "{told}");
-    assert_eq!(of("linkd")["level"], "ok");
+    assert_eq!(of("linkd")["level"], "FINDING_LEVEL_OK");
     let refused = lab.fails(2, &format!("{viewer} doctor --iface lo"));
     assert!(refused.contains("--server is another one"), "{refused}");
 }

@@ -8,8 +8,8 @@ fn a_lease_is_acquired_used_renewed_and_released() {
     let lab = Lab::new();
     assert!(lab.fails(1, "lease show").contains("no lease runs"));
     let acquire = "lease acquire --holder ci-7 --ttl 1min --return-to transparent --purpose tests";
-    let lease = lab.json(&format!("-o json {acquire}"));
-    let token = lease["token"].as_str().unwrap();
+    let acquired = lab.json(&format!("-o json {acquire}"));
+    let (lease, token) = (&acquired["lease"], acquired["token"].as_str().unwrap());
     assert_eq!((&lease["holder"], &lease["ttl_ns"]), (&"ci-7".into(), &60_000_000_000_u64.into()));
     let refused = lab.fails(1, "set profile viasat2");
     assert!(refused.contains("leased to ci-7 for tests until"), "{refused}");
@@ -59,7 +59,7 @@ fn events_are_shown_with_their_times() {
         .done("-o json events")
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-        .filter(|event| event["kind"] == "LINK_CHANGED")
+        .filter(|event| event["kind"] == "EVENT_KIND_LINK_CHANGED")
         .map(|event| format!("{} {}", event["generation"], event["time_ns"]))
         .collect();
     assert_eq!(kinds, ["1 1345678901", "2 2345678901"]);
@@ -115,7 +115,10 @@ fn a_named_request_is_carried_out_once() {
     assert_eq!(lab.json(&format!("-o json {set}"))["repeated"], false);
     lab.done("set profile geo-600");
     let again = lab.json(&format!("-o json {set}"));
-    assert_eq!((&again["repeated"], &again["generation"]), (&true.into(), &1.into()));
+    assert_eq!(
+        (&again["repeated"], &again["links"][0]["applied"]["generation"]),
+        (&true.into(), &1.into())
+    );
     assert!(lab.done(set).starts_with("carried out before: generation 1"));
     assert_eq!(lab.link().name, "geo-600");
 }

@@ -6,7 +6,6 @@ use fake::declared_switch;
 use p4runtime::Count;
 use p4server::Fake;
 use proto::linkemu::v1 as pb;
-use serde_json::Value;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
@@ -51,7 +50,6 @@ fn missing_switch_is_not_shown() {
     let lab = Lab::new();
     lab.done("set profile transparent");
     assert!(!lab.done("show").contains("stages"));
-    assert_eq!(lab.json("-o json show")["stages"], Value::Null);
     for line in ["switch show", "switch gate close", "switch gate open --client alice"] {
         let said = lab.fails(1, line);
         assert!(said.contains("no P4 switch") && said.contains("[switch]"), "{said}");
@@ -68,16 +66,18 @@ fn unreachable_switch_is_shown_and_link_can_be_set() {
     assert!(shown.starts_with(&format!("{address} (bmv2): lost, for ")), "{shown}");
     assert!(shown.contains("not restored yet"), "{shown}");
     let json = lab.json("-o json switch show");
-    assert_eq!((&json["phase"], &json["entries"]), (&"lost".into(), &0.into()));
+    assert_eq!((&json["phase"], &json["entries"]), (&"SWITCH_PHASE_LOST".into(), &0.into()));
     assert_eq!(json["wires"].as_array().unwrap().len(), 4);
     let text = lab.done("show");
     let loss = text.lines().find(|line| line.starts_with("# loss") && line.contains("forward"));
     assert!(loss.unwrap().contains("dataplane"), "{text}");
     std::fs::write(lab.at("saved.toml"), &text).unwrap();
     lab.done("profile check saved.toml");
-    let stages = lab.json("-o json show")["stages"].clone();
+    let stages = lab.json("-o json switch show")["stages"].clone();
     assert_eq!(stages.as_array().unwrap().len(), 14);
-    assert!(stages.as_array().unwrap().iter().all(|stage| stage["place"] == "dataplane"));
+    assert!(
+        stages.as_array().unwrap().iter().all(|stage| stage["place"] == "STAGE_PLACE_DATAPLANE")
+    );
     let said = lab.fails(1, "switch gate close --client 10.0.0.2");
     assert!(said.contains("10.0.0.2"), "{said}");
     let said = lab.fails(3, "switch gate close");
@@ -105,13 +105,16 @@ fn a_switch_that_is_ready_shows_its_part_its_counts_and_its_times() {
     assert!(stage("loss", "forward").contains(" switch "), "{text}");
     assert!(stage("loss", "return").contains(" dataplane "), "{text}");
     assert!(stage("classification", "return").contains(" switch "), "{text}");
-    let json = lab.json("-o json show");
+    let json = lab.json("-o json switch show");
     let loss = |direction: &str| {
         let stages = json["stages"].as_array().unwrap().iter();
         let mut found = stages.filter(|s| s["name"] == "loss" && s["direction"] == direction);
         found.next().unwrap()["place"].clone()
     };
-    assert_eq!((loss("forward"), loss("return")), ("switch".into(), "dataplane".into()));
+    assert_eq!(
+        (loss("DIRECTION_FORWARD"), loss("DIRECTION_RETURN")),
+        ("STAGE_PLACE_SWITCH".into(), "STAGE_PLACE_DATAPLANE".into())
+    );
     // Frames before the common reading of the switch and the box are not compared.
     lab.done("stats");
     // Client 2, forward: 9 from hosts, 8 from the box; and 4 of these in the third bucket.
@@ -126,18 +129,18 @@ fn a_switch_that_is_ready_shows_its_part_its_counts_and_its_times() {
     };
     lab.fake.state().stats.ports = vec![port("wan", 7), port("client", 0)];
     let expected = serde_json::json!({
-        "from": "switch", "to": "box", "port": "wan", "left": 9, "arrived": 7, "missing": 2,
+        "to_box": true, "port": "wan", "left": 9, "arrived": 7, "missing": 2,
     });
     // The counts of the switch and those of the box are read one after the other.
     until("the counts are read", || {
         let json = lab.json("-o json switch show");
-        let is_ready = json["phase"] == "ready" && json["wires"][0] == expected;
-        is_ready && json["counts"][0]["forward"]["packets"] == 9
+        let is_ready = json["phase"] == "SWITCH_PHASE_READY" && json["wires"][0] == expected;
+        is_ready && json["counts"][0]["forward_count"]["packets"] == 9
     });
     let json = lab.json("-o json switch show");
-    let times = &json["forward_transit_ns"];
+    let times = &json["forward_transit"];
     assert_eq!(times["counts"][2], 4);
-    let lengths = ["counts", "bounds"].map(|key| times[key].as_array().unwrap().len());
+    let lengths = ["counts", "bounds_ns"].map(|key| times[key].as_array().unwrap().len());
     assert_eq!(lengths[0], lengths[1] + 1);
     let shown = lab.done("switch show");
     for part in ["ready, for", "restored in", "9 left, 7 arrived, 2 missing", "####", "lost"] {
@@ -159,10 +162,7 @@ fn a_gate_is_closed_shown_and_opened() {
         "the gate of 10.0.0.2, both, is closed\n"
     );
     let said = lab.json("-o json switch gate close --direction return");
-    let expected = serde_json::json!({
-        "client": "", "all": true, "direction": "return", "closed": true,
-    });
-    assert_eq!(said, expected);
+    assert_eq!(said, serde_json::json!({}));
     let shown = lab.done("switch show");
     assert!(shown.contains("closed gate: all clients, return"), "{shown}");
     assert!(shown.contains("closed gate: 10.0.0.2, both"), "{shown}");
@@ -180,14 +180,13 @@ fn copies_are_ordered_and_shown(lab: &Lab) {
     let shown = lab.done("switch show");
     assert!(shown.contains("mirror: 10.0.0.2, forward, at hosts, to port 5"), "{shown}");
     let said = lab.json("-o json switch mirror --all --at both");
-    let expected = serde_json::json!({
-        "clients": [], "all": true, "direction": "both", "at": "both", "off": false,
-    });
-    assert_eq!(said, expected);
+    assert_eq!(said, serde_json::json!({}));
+    assert!(lab.done("switch show").contains("mirror: all clients, both, at both"));
     assert_eq!(lab.done("switch mirror --off"), "no frames are copied\n");
-    let mirror = &lab.json("-o json switch show")["mirror"];
-    assert_eq!((&mirror["all"], &mirror["port"]), (&false.into(), &5.into()));
-    assert_eq!(mirror["clients"], serde_json::json!([]));
+    let state = lab.json("-o json switch show");
+    let (port, asked) = (&state["mirror"]["port"], &state["mirror"]["mirror"]);
+    assert_eq!((&asked["all"], port), (&false.into(), &5.into()));
+    assert_eq!(asked["clients"], serde_json::json!([]));
     for wrong in ["10.0.0.2 --all", "--all --off", "--off --at box", "10.0.0.2 --at nowhere", ""] {
         lab.fails(2, &format!("switch mirror {wrong}"));
     }

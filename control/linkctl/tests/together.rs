@@ -2,6 +2,7 @@
 //! `set` on several links.
 
 use crate::lab::Lab;
+use serde_json::Value;
 
 fn with_links() -> Lab {
     let lab = Lab::new();
@@ -31,12 +32,14 @@ fn every_form_of_set_changes_all_links() {
     {
         let answer = lab.json(&format!("-o json --link main --link lab1 --link lab2 {form}"));
         let links = answer["links"].as_array().unwrap();
-        let named: Vec<_> = links.iter().map(|link| link["link"].as_str().unwrap()).collect();
-        assert_eq!(named, ["main", "lab1", "lab2"]);
-        let generations: Vec<_> = links.iter().map(|link| link["generation"].as_u64()).collect();
+        let named: Vec<_> = links.iter().map(|link| link["name"].as_str().unwrap()).collect();
+        assert_eq!(named, ["links/main", "links/lab1", "links/lab2"]);
+        let generation = |link: &Value| link["applied"]["generation"].as_u64();
+        let generations: Vec<_> = links.iter().map(generation).collect();
         let n = n as u64;
         assert_eq!(generations, [Some(n + 2); 3], "{form}");
-        assert!(answer["effective_ns"].is_u64() && answer["effective_utc"].is_string());
+        let applied = &links[0]["applied"];
+        assert!(applied["effective_ns"].is_u64() && applied["effective_utc"].is_string());
     }
 }
 

@@ -89,12 +89,11 @@ fn a_log_that_is_too_short_ends_with_5_and_the_needed_length() {
 /// The certificate of a run of that hour with this lateness.
 fn certificate(hour: u8, late_ns: u64) -> String {
     let holds = late_ns <= 1_000_000;
-    let verdict = if holds { "pass" } else { "fail" };
     format!(
-        "{{\"verdict\": \"{verdict}\", \"span\": {{\"since_utc\": \"2026-01-01T{hour:02}:00:00Z\"}}, \
+        "{{\"holds\": {holds}, \"span\": {{\"since_utc\": \"2026-01-01T{hour:02}:00:00Z\"}}, \
          \"until_utc\": \"2026-01-01T{hour:02}:59:59Z\", \"criteria\": [{{\"name\": \"lateness_p99\", \
-         \"value\": {late_ns}, \"bound\": \"at_most\", \"limit\": 1000000, \"unit\": \"ns\", \
-         \"holds\": {holds}}}]}}"
+         \"value\": {late_ns}, \"limit\": 1000000, \"unit\": \"ns\", \"holds\": {holds}, \
+         \"text\": \"lateness_p99 {late_ns} ns, at most 1 ms\"}}]}}"
     )
 }
 
@@ -113,7 +112,7 @@ fn log_of_late_emulator_is_refused_and_uncertified_is_unknown() {
             (
                 "late.json",
                 "late.json: the emulator may itself have been the bottleneck of the run \
-                           (lateness_p99 3.2 ms, at most 1 ms)",
+                           (lateness_p99 3200000 ns, at most 1 ms)",
             ),
             (
                 "other.json",
@@ -137,7 +136,7 @@ fn log_of_late_emulator_is_refused_and_uncertified_is_unknown() {
         found["remarks"].to_string()
     };
     let unknown = "whether an emulator was in the path of the log and was itself late is unknown";
-    let passes = "the certificate of the emulator (run.json) passes: lateness_p99 20 µs";
+    let passes = "the certificate of the emulator (run.json) passes: lateness_p99 20000 ns";
     let said = remarks(&format!("-o json {verify}"));
     assert_eq!((said.matches(unknown).count(), said.contains(passes)), (2, false), "{said}");
     let both = "--certificate run.json --measured-certificate run.json";

@@ -5,15 +5,13 @@
 use crate::caller::Caller;
 use crate::links::Links;
 use crate::refusal;
-use certificate::{Bound, Certificate, Criterion, Limits, Verdict};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::certificates_server;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tonic::{Request, Response, Status};
-use view::Snapshot;
 
-/// Certificates that are kept of a link, of 2 kB each.
+/// Certificates that are kept of a link, of 3 kB each.
 const KEPT: usize = 100;
 
 /// The last certificates of a link, the latest first.
@@ -28,17 +26,16 @@ impl Listed {
     /// FAILED_PRECONDITION if the dataplane does not say since when its figures are.
     pub fn evaluate(
         &self,
-        stats: pb::Stats,
-        limits: &Limits,
+        stats: &pb::Stats,
+        limits: &pb::GetCertificateRequest,
         caller: &Caller,
         marked: bool,
     ) -> Result<pb::Certificate, Status> {
         let since = stats.span.as_ref().and_then(|span| span.since_utc);
         let until = stats.utc;
-        let certificate = Certificate::new(&Snapshot::from(stats), limits)
+        let certificate = certificate::judge(stats, limits)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
-        let certificate = message(&certificate)?;
-        let kept = pb::Certificate { json: String::new(), ..certificate.clone() };
+        let kept = pb::Certificate { workers: Vec::new(), ..certificate.clone() };
         let (who, kept) = (caller.name.clone(), Some(kept));
         self.keep(pb::ListedCertificate { since, until, who, marked, certificate: kept });
         Ok(certificate)
@@ -74,10 +71,13 @@ impl certificates_server::Certificates for Service {
     ) -> Result<Response<pb::Certificate>, Status> {
         let (caller, control) = (Caller::of(&request), self.0.control(&request)?);
         let request = request.into_inner();
-        let limits = limits(&request)?;
+        if let Some(percent) = request.memory_percent.filter(|percent| *percent > 100) {
+            let message = format!("{percent} is more than 100 percent");
+            return Err(refusal::field("memory_percent", message));
+        }
         let stats = control.stats(&caller, request.mark).await?;
         let kept = control.certificates();
-        kept.evaluate(stats, &limits, &caller, request.mark).map(Response::new)
+        kept.evaluate(&stats, &request, &caller, request.mark).map(Response::new)
     }
 
     async fn list_certificates(
@@ -87,49 +87,5 @@ impl certificates_server::Certificates for Service {
         let control = self.0.control(&request)?;
         let certificates = control.certificates().all().iter().cloned().collect();
         Ok(Response::new(pb::ListCertificatesResponse { certificates }))
-    }
-}
-
-fn limits(request: &pb::GetCertificateRequest) -> Result<Limits, Status> {
-    let usual = Limits::default();
-    let percent = request.memory_percent.unwrap_or(usual.memory_percent.into());
-    let memory_percent =
-        u8::try_from(percent).ok().filter(|percent| *percent <= 100).ok_or_else(|| {
-            refusal::field("memory_percent", format!("{percent} is more than 100 percent"))
-        })?;
-    Ok(Limits {
-        packets: request.packets.unwrap_or(usual.packets),
-        emulator_drops: request.emulator_drops.unwrap_or(usual.emulator_drops),
-        lateness_p99_ns: request.lateness_p99_ns,
-        stall_ns: request.stall_ns,
-        memory_percent,
-        changes: request.changes,
-        strict: request.strict,
-    })
-}
-
-fn message(certificate: &Certificate) -> Result<pb::Certificate, Status> {
-    let json = serde_json::to_string(certificate)
-        .map_err(|error| Status::internal(format!("cannot write the certificate: {error}")))?;
-    Ok(pb::Certificate {
-        holds: certificate.verdict == Verdict::Pass,
-        criteria: certificate.criteria.iter().map(criterion).collect(),
-        remarks: certificate.remarks.clone(),
-        json,
-        summary: certificate.summary.to_owned(),
-        remedies: certificate.remedies.clone(),
-    })
-}
-
-fn criterion(c: &Criterion) -> pb::Criterion {
-    pb::Criterion {
-        name: c.name.into(),
-        value: c.value,
-        limit: c.limit,
-        at_least: c.bound == Bound::AtLeast,
-        unit: c.unit.as_str().into(),
-        holds: c.holds,
-        text: c.to_string(),
-        reason: c.reason.clone(),
     }
 }

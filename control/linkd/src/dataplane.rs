@@ -271,14 +271,15 @@ impl Dataplane {
         let taken = self.switches.read(mark).await;
         let mut stats = self.own_stats(mark).await?;
         // Both of one dataplane: it is the same one after it as the switch counted for before.
-        if let Some(taken) = taken
-            && taken.instance().is_some()
-            && self.describe().await.ok().map(|described| described.instance) == taken.instance()
-        {
+        let instance = taken.as_ref().and_then(Taken::instance);
+        let is_same = instance.is_some()
+            && self.describe().await.ok().map(|described| described.instance) == instance;
+        let taken = taken.filter(|_| is_same);
+        if let Some(taken) = &taken {
             taken.merge(&mut stats, mark);
-            return Ok((stats, Some(taken)));
         }
-        Ok((stats, None))
+        stats.conservation = Some(stats.sums());
+        Ok((stats, taken))
     }
 
     /// A snapshot of the dataplane alone, without the counters of the switch.

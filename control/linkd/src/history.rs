@@ -8,7 +8,7 @@
 
 use crate::links::Links;
 use proto::linkemu::v1 as pb;
-use proto::{MAIN_LINK, link_name};
+use proto::{MAIN_LINK, add, link_name};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -250,7 +250,6 @@ fn direction<'a>(pipes: impl Iterator<Item = &'a pb::PipeStats>) -> pb::Directio
     let mut sum = pb::DirectionSample::default();
     let mut drops: BTreeMap<i32, Option<pb::Count>> = BTreeMap::new();
     for pipe in pipes {
-        let dropped = pipe.dropped.iter().filter_map(|drop| drop.count);
         for (total, counts) in [
             (&mut sum.received, pipe.received),
             (&mut sum.sent, pipe.sent),
@@ -260,13 +259,12 @@ fn direction<'a>(pipes: impl Iterator<Item = &'a pb::PipeStats>) -> pb::Directio
         ] {
             add(total, counts);
         }
-        dropped.for_each(|count| add(&mut sum.dropped, Some(count)));
         for drop in &pipe.dropped {
+            add(&mut sum.dropped, drop.count);
             add(drops.entry(drop.reason).or_default(), drop.count);
         }
-        owner::add_access(&mut sum.access, pipe.access);
-        let queue = pipe.queue.map_or(0, |queue| queue.bytes);
-        sum.longest_queue_bytes = sum.longest_queue_bytes.max(queue);
+        add(&mut sum.access, pipe.access);
+        sum.longest_queue_bytes = sum.longest_queue_bytes.max(pipe.queue().bytes);
         if let Some(delay) = &pipe.queue_delay {
             sum.queue_delay_sum_ns = sum.queue_delay_sum_ns.saturating_add(delay.sum_ns);
             let packets = delay.counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
@@ -275,13 +273,6 @@ fn direction<'a>(pipes: impl Iterator<Item = &'a pb::PipeStats>) -> pb::Directio
     }
     sum.drops = drops.into_iter().map(|(reason, count)| pb::Drop { reason, count }).collect();
     sum
-}
-
-fn add(total: &mut Option<pb::Count>, count: Option<pb::Count>) {
-    let Some(count) = count else { return };
-    let total = total.get_or_insert_default();
-    total.packets = total.packets.saturating_add(count.packets);
-    total.bytes = total.bytes.saturating_add(count.bytes);
 }
 
 #[cfg(test)]

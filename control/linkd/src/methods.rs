@@ -3,20 +3,13 @@
 //! needs, whether it is audited, and whether it waits for a turn.
 
 use crate::caller::Role;
-use prost_reflect::{
-    DescriptorPool, DynamicMessage, ExtensionDescriptor, FieldDescriptor, MethodDescriptor,
-};
+use prost_reflect::{DynamicMessage, ExtensionDescriptor, FieldDescriptor, MethodDescriptor};
+use proto::POOL;
 use proto::linkemu::v1 as pb;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use Role::{Admin, Operator, Viewer};
-
-/// The descriptors of all protos.
-pub(crate) static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    // They are valid: the build wrote them, and a test reads them.
-    DescriptorPool::decode(proto::FILE_DESCRIPTOR_SET).unwrap_or_default()
-});
 
 /// All methods by full name, such as `linkemu.v1.Linkemu/GetLink`.
 static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {

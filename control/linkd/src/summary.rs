@@ -43,9 +43,7 @@ pub(crate) fn generations(kind: MessageDescriptor, body: &[u8]) -> Vec<u64> {
     }
     let Some(message) = message(kind, body) else { return Vec::new() };
     match message.get_field_by_name("links").as_deref().and_then(Value::as_list) {
-        Some(links) => {
-            links.iter().filter_map(|link| generation(link.as_message()?)).collect()
-        }
+        Some(links) => links.iter().filter_map(|link| generation(link.as_message()?)).collect(),
         None => generation(&message).into_iter().collect(),
     }
 }
@@ -198,7 +196,10 @@ mod tests {
         let (link, patch) = &found[1];
         assert_eq!((&**link, &patch["lossy"]), ("links/b", &json!(true)));
         let pipe = &patch["pipes"][0];
-        assert_eq!((&pipe["direction"], &pipe["pipe"]), (&json!("DIRECTION_FORWARD"), &json!("given")));
+        assert_eq!(
+            (&pipe["direction"], &pipe["pipe"]),
+            (&json!("DIRECTION_FORWARD"), &json!("given"))
+        );
         assert_eq!((&pipe["mask"][15], &pipe["mask"][16]), (&json!("p15"), &json!("and 4 more")));
         // No list of an attacker makes more lines than links can change.
         for n in [0, owner::MOST_LINKS + 1] {

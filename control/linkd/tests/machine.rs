@@ -58,14 +58,6 @@ async fn envelope_is_that_of_the_link_of_a_profile_or_of_a_box_that_is_not_there
     assert_eq!(profile.name, "viasat2");
     assert!(profile.needed_bytes > 36_000_000 && profile.clients.is_some());
     assert!(current.text.contains("viasat2") && current.rows.len() >= 5);
-    let json: serde_json::Value = serde_json::from_str(&current.json).unwrap();
-    assert_eq!(json["profile"]["needed_bytes"], profile.needed_bytes);
-    for row in &current.rows {
-        let json = json["table"].as_array().unwrap().iter();
-        let json = json.clone().find(|json| json["rate_bps"] == row.rate_bps).unwrap();
-        let imix = row.delays.iter().find(|delay| delay.frames == "IMIX").unwrap();
-        assert_eq!(json["delay_ns"]["imix"], imix.delay_ns);
-    }
     // A box with little memory, and no dataplane.
     lab.running = None;
     let small = |profile: Option<Given>| pb::GetEnvelopeRequest {

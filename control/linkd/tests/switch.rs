@@ -347,21 +347,22 @@ async fn what_the_switch_lost_is_in_one_account_with_all_else() {
     counted(&switch, 3, 0, 3, 30);
     counted(&switch, 3, 0, 4, 4);
     counted(&switch, 4, 1, 3, 7);
-    let mut merged = view::Snapshot::from(pb::Stats::default());
+    let mut merged = pb::Stats::default();
     for _ in 0..200 {
         let stats = lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
-        merged = view::Snapshot::from(stats.into_inner());
-        assert!(merged.conservation.exact);
-        if merged.conservation.sent == 7_959 {
+        merged = stats.into_inner();
+        assert!(merged.conservation().exact);
+        if merged.conservation().sent == 7_959 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let three = &merged.clients[2].forward;
-    let found = (three.sent, three.dropped.loss, three.dropped.outage);
-    let packets = |packets| view::Count { packets, bytes: 100 * packets };
-    assert_eq!(found, (packets(966), packets(30), packets(4)));
-    assert_eq!(merged.clients[3].r#return.dropped.loss, packets(7));
+    use pb::DropReason::{Loss, Outage};
+    let three = merged.clients[2].forward();
+    let found = [three.sent(), three.dropped_for(Loss), three.dropped_for(Outage)];
+    let packets = |packets| pb::Count { packets, bytes: 100 * packets };
+    assert_eq!(found, [966, 30, 4].map(packets));
+    assert_eq!(merged.clients[3].back().dropped_for(Loss), packets(7));
     // So they are where clients are listed, and watched.
     let request = pb::ListClientsRequest {};
     let mut list = lab.client.list_clients(request).await.unwrap().into_inner();
@@ -371,8 +372,8 @@ async fn what_the_switch_lost_is_in_one_account_with_all_else() {
     let request = pb::WatchStatsRequest { interval_ns: 10_000_000 };
     let mut watch = lab.client.watch_stats(request).await.unwrap().into_inner();
     for _ in 0..20 {
-        let stats = view::Snapshot::from(watch.message().await.unwrap().unwrap());
-        assert_eq!((stats.conservation.sent, stats.conservation.exact), (7_959, true));
+        let sums = watch.message().await.unwrap().unwrap().conservation();
+        assert_eq!((sums.sent, sums.exact), (7_959, true));
     }
     let counts = state(&lab).await.unwrap().counts;
     let lost = counts.iter().find(|count| count.fate == "lost").unwrap();
@@ -381,7 +382,7 @@ async fn what_the_switch_lost_is_in_one_account_with_all_else() {
     switch.down(true);
     until_event(&lab, pb::EventKind::SwitchLost, 1).await;
     let stats = lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
-    assert_eq!(view::Snapshot::from(stats.into_inner()).conservation.sent, 7_959);
+    assert_eq!(stats.into_inner().conservation().sent, 7_959);
 }
 
 /// Criteria of the switch that do not hold, with their values.

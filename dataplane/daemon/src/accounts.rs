@@ -176,8 +176,8 @@ fn add_client(
     let [forward, back] = c.pipes.0.map(|p| pipe(&p));
     match known.get(&c.key).and_then(|at| clients.get_mut(*at)) {
         Some(client) => {
-            owner::add_pipe(&mut client.forward_pipe, forward);
-            owner::add_pipe(&mut client.return_pipe, back);
+            *client.forward_pipe.get_or_insert_default() += &forward;
+            *client.return_pipe.get_or_insert_default() += &back;
         }
         None => {
             known.insert(c.key, clients.len());

@@ -158,15 +158,15 @@ fn run(arguments: &Arguments, choices: &Choices) -> anyhow::Result<()> {
     let dataplane = Dataplane::new(running.handles, clock, counted, fixed, plan);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let serving = serve(dataplane, listener, running.ended, clock, (watch, ports));
-    let Served { accounts, fault } = runtime.block_on(serving)?;
+    let Served { mut accounts, fault } = runtime.block_on(serving)?;
     drop(runtime);
     for thread in running.threads {
         thread.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?;
     }
     drop(pools);
-    let accounts = view::Snapshot::from(accounts);
+    accounts.conservation = Some(accounts.sums());
     match arguments.output {
-        Output::Json => println!("{}", serde_json::to_string(&accounts)?),
+        Output::Json => println!("{}", serde_json::to_string(&proto::json(&accounts))?),
         Output::Text => println!("{}", view::table(&accounts)),
     }
     fault.map_or(Ok(()), Err)

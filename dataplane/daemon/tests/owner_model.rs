@@ -124,12 +124,8 @@ impl Bed {
         expected_generation: Option<u64>,
     ) -> Result<pb::LinkChanged, Status> {
         let key = key.map_or_else(String::new, |key| format!("k{key}"));
-        let change = pb::LinkChange {
-            change: Some(change),
-            expected_generation,
-            key,
-            ..Default::default()
-        };
+        let change =
+            pb::LinkChange { change: Some(change), expected_generation, key, ..Default::default() };
         let answer = self.service.apply(tokened(change.into(), self.token())).await;
         answer.map(|answer| answer.into_inner().into_one())
     }

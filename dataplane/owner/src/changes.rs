@@ -9,8 +9,8 @@
 
 use crate::schedule::AHEAD_NS;
 use crate::{
-    Current, Link, LinkChange, Made, Order, Plans, Proposal, Reused, Terms, check_generation, merge,
-    of_link, subject,
+    Current, Link, LinkChange, Made, Order, Plans, Proposal, Reused, Terms, check_generation,
+    merge, of_link, subject,
 };
 use proto::dataplane::v1 as dp;
 use std::time::Duration;

@@ -22,7 +22,6 @@ mod schedule;
 mod service;
 mod span;
 mod status;
-mod sums;
 mod terms;
 mod watch;
 
@@ -38,7 +37,6 @@ pub use schedule::{Schedule, ScheduleError, check_ahead, check_passed, withdrawn
 pub use service::{Executor, MOST_LINKS, Owned, Service};
 pub use span::Span;
 pub use status::{clip, invalid, of_link};
-pub use sums::{add_access, add_pipe};
 pub use terms::{Chain, Current, Made, Refusal, Source, Terms};
 pub use watch::watch;
 

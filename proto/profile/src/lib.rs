@@ -28,7 +28,6 @@
 
 mod catalog;
 mod file;
-mod json;
 mod limits;
 mod patch;
 mod path_file;
@@ -43,7 +42,6 @@ mod write;
 
 pub use catalog::{Catalog, CatalogError, Entry, Origin, StoreError};
 pub use file::FileError;
-pub use json::Json;
 pub use limits::*;
 pub use patch::Patch;
 pub use path_file::read_path_trace;

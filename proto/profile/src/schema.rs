@@ -6,9 +6,10 @@
 //! new parameter of the proto without a change.
 
 use prost_reflect::{
-    DescriptorPool, DynamicMessage, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind as Type,
+    DynamicMessage, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind as Type,
     MessageDescriptor, Value,
 };
+use proto::POOL;
 use proto::linkemu::v1 as pb;
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -83,8 +84,7 @@ pub(crate) fn path(name: &str) -> Option<&'static Path> {
 }
 
 fn tables() -> HashMap<String, Table> {
-    let pool = DescriptorPool::decode(proto::FILE_DESCRIPTOR_SET).unwrap_or_default();
-    let Some(option) = pool.get_extension_by_name("linkemu.v1.parameter") else {
+    let Some(option) = POOL.get_extension_by_name("linkemu.v1.parameter") else {
         return HashMap::new();
     };
     let of = |field: FieldDescriptor| {
@@ -94,7 +94,7 @@ fn tables() -> HashMap<String, Table> {
     };
     let mut tables = HashMap::new();
     let mut open: Vec<MessageDescriptor> =
-        pool.get_message_by_name("linkemu.v1.Profile").into_iter().collect();
+        POOL.get_message_by_name("linkemu.v1.Profile").into_iter().collect();
     while let Some(descriptor) = open.pop() {
         let mut fields: Vec<Field> = descriptor.fields().map(&of).collect();
         // The last number of a field's path is its position in the file.

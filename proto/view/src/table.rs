@@ -7,8 +7,9 @@ use units::counted;
 
 use crate::grid;
 use crate::instant;
-use crate::pipe::{Access, Count, Pipe};
-use crate::snapshot::{Client, Link, Port, Snapshot};
+use proto::linkemu::v1::{
+    AccessStats, ClientStats, Count, DropReason, LinkState, PipeStats, PortState, PortStats, Stats,
+};
 
 const CLIENTS: [&str; 9] =
     ["CLIENT", "DIRECTION", "RECEIVED", "SENT", "DROPPED", "MARKED", "HELD", "QUEUE", "HIGH WATER"];
@@ -30,42 +31,41 @@ const LOSSY: &str = "lossy: the link was set although there is too little memory
 
 /// A snapshot as tables. They fit the terminal, if standard output is one.
 #[must_use]
-pub fn table(snapshot: &Snapshot) -> String {
-    arranged(snapshot, Table::new().width().map(usize::from))
+pub fn table(stats: &Stats) -> String {
+    arranged(stats, Table::new().width().map(usize::from))
 }
 
 /// A snapshot as tables of at most `width` columns, where that is possible.
-fn arranged(snapshot: &Snapshot, width: Option<usize>) -> String {
-    let utc = snapshot.utc.as_deref().unwrap_or("at an unknown time");
-    let seconds = instant::seconds(snapshot.time_ns);
-    let directions = snapshot
-        .clients
-        .iter()
-        .flat_map(|it| [(it, "forward", &it.forward), (it, "return", &it.r#return)]);
-    let clients = directions.map(|(client, direction, pipe)| {
+fn arranged(stats: &Stats, width: Option<usize>) -> String {
+    let utc = instant::utc(stats.utc.as_ref());
+    let utc = utc.as_deref().unwrap_or("at an unknown time");
+    let seconds = instant::seconds(stats.time_ns);
+    let clients = stats.pipes().map(|(client, direction, pipe)| {
         [
-            client.client.clone(),
+            client.to_owned(),
             direction.into(),
-            count(pipe.received),
-            count(pipe.sent),
+            count(pipe.received()),
+            count(pipe.sent()),
             drops(pipe),
-            pipe.marked.packets.to_string(),
-            count(pipe.held),
-            count(pipe.queue),
+            pipe.marked().packets.to_string(),
+            count(pipe.held()),
+            count(pipe.queue()),
             size(pipe.queue_max_bytes),
         ]
     });
     let clients = grid::grid(2, CLIENTS, &clients.collect::<Vec<_>>(), width);
-    let ports = snapshot.ports.iter().map(|port| {
+    let none = PortState::default();
+    let ports = stats.ports.iter().map(|port| {
+        let state = port.state.as_ref().unwrap_or(&none);
         [
             port.name.clone(),
             link(port),
-            count(port.received),
-            count(port.sent),
+            count(port.received()),
+            count(port.sent()),
             port.missed.to_string(),
             port.transmit_dropped.to_string(),
-            port.unconfirmed.to_string(),
-            port.faults.to_string(),
+            state.unconfirmed.to_string(),
+            state.faults.to_string(),
             port.staged.to_string(),
             port.malformed.to_string(),
             port.unplaced.to_string(),
@@ -73,38 +73,37 @@ fn arranged(snapshot: &Snapshot, width: Option<usize>) -> String {
         ]
     });
     let ports = grid::grid(2, PORTS, &ports.collect::<Vec<_>>(), width);
-    let late = &snapshot.lateness_ns;
-    let memory = &snapshot.memory;
+    let (late, memory) = (stats.lateness(), stats.memory());
     format!(
         "{utc}, {seconds} of the dataplane's clock, generation {}\n\n{clients}\n\n{ports}\n\n\
          lateness: p50 {}, p99 {}, p99.9 {}, max {} of {}\n\
          memory: {} used, {} at most, of {}\n\
          emulator drops: {}, longest stall {}\n\
          {}{}{}conservation: {}",
-        snapshot.generation,
-        time(late.p50),
-        time(late.p99),
-        time(late.p999),
-        time(late.max),
+        stats.generation,
+        time(late.p50_ns),
+        time(late.p99_ns),
+        time(late.p999_ns),
+        time(late.max_ns),
         counted(late.count, "packet", "packets"),
         size(memory.used_bytes),
         size(memory.used_max_bytes),
         size(memory.capacity_bytes),
-        snapshot.emulator_drops,
-        time(snapshot.stall_max_ns),
-        if snapshot.lossy { LOSSY } else { "" },
-        cross_traffic(snapshot),
-        access(snapshot),
-        conservation(snapshot),
+        stats.emulator_drops,
+        time(stats.stall_max_ns),
+        if stats.lossy { LOSSY } else { "" },
+        cross_traffic(stats),
+        access(stats),
+        conservation(stats),
     )
 }
 
 /// A line on cross traffic, if there was any.
-fn cross_traffic(snapshot: &Snapshot) -> String {
+fn cross_traffic(stats: &Stats) -> String {
     let (mut offered, mut dropped) = (Count::default(), Count::default());
-    for pipe in pipes(snapshot) {
-        offered += pipe.cross_offered;
-        dropped += pipe.cross_dropped;
+    for (_, _, pipe) in stats.pipes() {
+        offered += pipe.cross_offered();
+        dropped += pipe.cross_dropped();
     }
     if offered == Count::default() {
         return String::new();
@@ -113,14 +112,12 @@ fn cross_traffic(snapshot: &Snapshot) -> String {
 }
 
 /// A line on capacity on demand, if there was any.
-fn access(snapshot: &Snapshot) -> String {
-    let mut sum = None::<Access>;
+fn access(stats: &Stats) -> String {
+    let mut sum = None::<AccessStats>;
     let mut waiting = 0;
-    for pipe in pipes(snapshot) {
-        if let Some(of_pipe) = pipe.access {
-            *sum.get_or_insert_default() += of_pipe;
-            waiting += pipe.queue.bytes;
-        }
+    for (_, _, pipe) in stats.pipes().filter(|(_, _, pipe)| pipe.access.is_some()) {
+        proto::add(&mut sum, pipe.access);
+        waiting += pipe.queue().bytes;
     }
     let Some(sum) = sum else { return String::new() };
     let collided = match sum.collisions {
@@ -139,36 +136,33 @@ fn access(snapshot: &Snapshot) -> String {
 
 /// A snapshot in a line, with the throughput since the last.
 #[must_use]
-pub fn line(snapshot: &Snapshot, last: Option<&Snapshot>) -> String {
-    let throughput = |pipe: fn(&Snapshot) -> u64| {
+pub fn line(stats: &Stats, last: Option<&Stats>) -> String {
+    let throughput = |pipe: fn(&ClientStats) -> &PipeStats| {
         let Some(last) = last else { return "-".to_owned() };
-        let bytes = pipe(snapshot).saturating_sub(pipe(last)) as f64;
-        let seconds = snapshot.time_ns.saturating_sub(last.time_ns) as f64 / 1e9;
+        let bytes = sent(stats, pipe).saturating_sub(sent(last, pipe)) as f64;
+        let seconds = stats.time_ns.saturating_sub(last.time_ns) as f64 / 1e9;
         if seconds > 0.0 { format!("{:.2} Mbit/s", bytes * 8e-6 / seconds) } else { "-".into() }
     };
-    let queue = pipes(snapshot).map(|pipe| pipe.queue.bytes).fold(0, u64::saturating_add);
-    let exact = if snapshot.conservation.exact { "exact" } else { "NOT EXACT" };
+    let queue = stats.pipes().map(|(_, _, pipe)| pipe.queue().bytes).fold(0, u64::saturating_add);
+    let sums = stats.conservation();
     format!(
         "{}  generation {}  forward {}  return {}  queue {}  dropped {}  late p99 {}  \
-         emulator drops {}  conservation {exact}{}",
-        instant::seconds(snapshot.time_ns),
-        snapshot.generation,
-        throughput(|s| sent(s, |client| &client.forward)),
-        throughput(|s| sent(s, |client| &client.r#return)),
+         emulator drops {}  conservation {}{}",
+        instant::seconds(stats.time_ns),
+        stats.generation,
+        throughput(ClientStats::forward),
+        throughput(ClientStats::back),
         size(queue),
-        snapshot.conservation.dropped,
-        time(snapshot.lateness_ns.p99),
-        snapshot.emulator_drops,
-        if snapshot.lossy { "  lossy" } else { "" },
+        sums.dropped,
+        time(stats.lateness().p99_ns),
+        stats.emulator_drops,
+        if sums.exact { "exact" } else { "NOT EXACT" },
+        if stats.lossy { "  lossy" } else { "" },
     )
 }
 
-fn pipes(snapshot: &Snapshot) -> impl Iterator<Item = &Pipe> {
-    snapshot.clients.iter().flat_map(|client| [&client.forward, &client.r#return])
-}
-
-fn sent(snapshot: &Snapshot, pipe: fn(&Client) -> &Pipe) -> u64 {
-    snapshot.clients.iter().map(|client| pipe(client).sent.bytes).fold(0, u64::saturating_add)
+fn sent(stats: &Stats, pipe: fn(&ClientStats) -> &PipeStats) -> u64 {
+    stats.clients.iter().map(|client| pipe(client).sent().bytes).fold(0, u64::saturating_add)
 }
 
 fn count(count: Count) -> String {
@@ -180,28 +174,27 @@ fn count(count: Count) -> String {
 }
 
 /// "10000 Mb/s", "up" where the speed is not known, "DOWN", or "-".
-fn link(port: &Port) -> String {
-    match (port.link, port.link_mbps) {
-        (None, _) => "-".into(),
-        (Some(Link::Down), _) => "DOWN".into(),
-        (Some(Link::Up), Some(mbps)) => format!("{mbps} Mb/s"),
-        (Some(Link::Up), None) => "up".into(),
+fn link(port: &PortStats) -> String {
+    match (port.link(), port.link_mbps) {
+        (LinkState::Unspecified, _) => "-".into(),
+        (LinkState::Down, _) => "DOWN".into(),
+        (LinkState::Up, 0) => "up".into(),
+        (LinkState::Up, mbps) => format!("{mbps} Mb/s"),
     }
 }
 
-fn drops(pipe: &Pipe) -> String {
-    let reasons: Vec<_> = pipe
-        .dropped
-        .reasons()
+fn drops(pipe: &PipeStats) -> String {
+    let reasons: Vec<_> = DropReason::ALL
         .into_iter()
-        .filter(|(_, count)| count.packets > 0)
-        .map(|(reason, count)| format!("{reason} {}", count.packets))
+        .map(|reason| (reason.word(), pipe.dropped_for(reason).packets))
+        .filter(|(_, packets)| *packets > 0)
+        .map(|(reason, packets)| format!("{reason} {packets}"))
         .collect();
     if reasons.is_empty() { "0".into() } else { reasons.join(", ") }
 }
 
-fn conservation(snapshot: &Snapshot) -> String {
-    let c = &snapshot.conservation;
+fn conservation(stats: &Stats) -> String {
+    let c = stats.conservation();
     let made = |name: &str, n: u64| match n {
         0 => String::new(),
         n => format!(" + {name} {n}"),
@@ -214,7 +207,7 @@ fn conservation(snapshot: &Snapshot) -> String {
     if c.exact {
         return format!("exact ({sum})");
     }
-    let off = pipes(snapshot).filter(|pipe| !pipe.balances()).count();
+    let off = stats.pipes().filter(|(_, _, pipe)| !pipe.balances()).count();
     format!(
         "NOT EXACT ({sum}; {}): please report this",
         counted(off, "pipe does not balance", "pipes do not balance")
@@ -243,7 +236,7 @@ mod tests {
     use super::*;
     use proto::linkemu::v1 as pb;
 
-    fn snapshot(client: &str) -> Snapshot {
+    fn snapshot(client: &str) -> Stats {
         let count = Some(pb::Count { packets: 1_234_567, bytes: 1_800_000_000 });
         let drop = |reason| pb::Drop { reason, count };
         let pipe = pb::PipeStats {
@@ -262,7 +255,7 @@ mod tests {
             sent: count,
             ..Default::default()
         };
-        let stats = pb::Stats {
+        pb::Stats {
             clients: vec![pb::ClientStats {
                 client: client.into(),
                 forward_pipe: Some(pipe.clone()),
@@ -272,8 +265,7 @@ mod tests {
             ports: ["wan.a", "client.a", "wan.b", "client.b"].map(port).into(),
             lateness: Some(pb::Lateness { count: 1, ..Default::default() }),
             ..Default::default()
-        };
-        stats.into()
+        }
     }
 
     #[test]

@@ -12,8 +12,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 use tokio::time::timeout;
 
-use crate::entropy::{Entropy, POOL};
+use crate::entropy::Entropy;
 use crate::lab::{Failed, Lab, watched};
+use proto::POOL;
 
 const GRPC_WEB: &str = "application/grpc-web+proto";
 const GRPC_WEB_TEXT: &str = "application/grpc-web-text+proto";

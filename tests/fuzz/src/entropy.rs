@@ -2,16 +2,8 @@
 //! Messages that are drawn from any bytes: most of them are close to valid ones.
 
 use prost_reflect::{
-    Cardinality, DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor,
-    Value,
+    Cardinality, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value,
 };
-use std::sync::LazyLock;
-
-/// The descriptors of all our protos.
-pub static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(proto::FILE_DESCRIPTOR_SET)
-        .unwrap_or_else(|error| panic!("our own descriptors: {error}"))
-});
 
 /// Messages within messages.
 const DEPTH: usize = 6;

@@ -28,7 +28,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use crate::entropy::{Entropy, POOL};
+use crate::entropy::Entropy;
+use proto::POOL;
 
 pub type Failed = Box<dyn Error + Send + Sync>;
 

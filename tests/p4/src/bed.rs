@@ -11,14 +11,14 @@
 //! Hosts are as in [`smoke::testbed`]; switch and box share the emulator's namespace. linkd is
 //! there too, since the switch serves on its loopback.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
-use serde::Deserialize;
 use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
+use smoke::pb;
 use smoke::process::Process;
-use smoke::stats::Count;
 use smoke::suite::reported;
 use smoke::testbed::{Middle, Options, SAT_INTERFACE, Testbed, WAN_INTERFACE, answers};
 use smoke::wait;
@@ -57,70 +57,16 @@ pub struct Bed {
     pub hosts: Testbed,
 }
 
-/// Histogram with ascending upper bounds in ns; the last bucket has none.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct Times {
-    pub bounds: Vec<u64>,
-    /// One more than `bounds`.
-    pub counts: Vec<u64>,
-}
+/// State of the switch, as linkd reports it.
+#[derive(Clone, Debug)]
+pub struct Shown(pb::SwitchState);
 
-/// Frames by their fate in the switch.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Fate {
-    /// `received`, `returned`, `delivered`, `lost`, `gated`, …
-    pub fate: String,
-    pub forward: Count,
-    #[serde(rename = "return")]
-    pub back: Count,
-}
+impl Deref for Shown {
+    type Target = pb::SwitchState;
 
-/// Location of a stage of the link.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Stage {
-    /// `loss`, `delay`, …
-    pub name: String,
-    /// `forward` or `return`.
-    pub direction: String,
-    /// `switch` or `dataplane`.
-    pub place: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub struct Shown {
-    /// `ready`, or another phase.
-    pub phase: String,
-    pub message: String,
-    pub stages: Vec<Stage>,
-    /// Duration of the last restoration.
-    pub restored_ns: u64,
-    /// Entries of all tables.
-    pub entries: u64,
-    pub counts: Vec<Fate>,
-    /// Excess over the delay that the box planned.
-    pub forward_excess_ns: Option<Times>,
-    /// Time from the host's frame to the return from the box.
-    pub forward_transit_ns: Option<Times>,
-    /// Frames that returned before their planned time.
-    pub early: u64,
-    pub mirror: Option<Mirror>,
-}
-
-/// Copies of frames.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Mirror {
-    pub clients: Vec<String>,
-    /// Frames copied on their way to hosts.
-    pub to_hosts: Copies,
-    pub to_box: Copies,
-    pub sent: Count,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub struct Copies {
-    pub forward: Count,
-    #[serde(rename = "return")]
-    pub back: Count,
+    fn deref(&self) -> &pb::SwitchState {
+        &self.0
+    }
 }
 
 impl Shown {
@@ -128,26 +74,28 @@ impl Shown {
     #[must_use]
     pub fn fate(&self, fate: &str) -> (u64, u64) {
         let found = self.counts.iter().find(|f| f.fate == fate);
-        found.map_or((0, 0), |f| (f.forward.packets, f.back.packets))
+        found.map_or((0, 0), |f| (packets(f.forward_count), packets(f.return_count)))
     }
 
     /// Copies made on the way to the box and to hosts, forward and return, and those sent.
     #[must_use]
     pub fn copies(&self) -> ([u64; 4], u64) {
-        self.mirror.as_ref().map_or(([0; 4], 0), |mirror| {
-            let Copies { forward, back } = &mirror.to_box;
-            let to_box = [forward, back].map(|count| count.packets);
-            let Copies { forward, back } = &mirror.to_hosts;
-            ([to_box[0], to_box[1], forward.packets, back.packets], mirror.sent.packets)
-        })
+        let mirror = self.mirror.clone().unwrap_or_default();
+        let to_box = [mirror.forward_at_box, mirror.return_at_box];
+        let [forward, back] = [mirror.forward_at_hosts, mirror.return_at_hosts];
+        ([to_box[0], to_box[1], forward, back].map(packets), packets(mirror.sent))
     }
 
-    /// Location of a forward stage.
+    /// True if the switch runs this stage of the forward direction.
     #[must_use]
-    pub fn place(&self, stage: &str) -> Option<&str> {
-        let found = self.stages.iter().find(|s| s.name == stage && s.direction != "return");
-        found.map(|s| s.place.as_str())
+    pub fn runs(&self, stage: &str) -> bool {
+        let is = |s: &&pb::Stage| s.name == stage && s.direction() != pb::Direction::Return;
+        self.stages.iter().find(is).is_some_and(|s| s.place() == pb::StagePlace::Switch)
     }
+}
+
+fn packets(count: Option<pb::Count>) -> u64 {
+    count.unwrap_or_default().packets
 }
 
 impl Bed {
@@ -283,13 +231,12 @@ impl Bed {
 
     /// State of the switch, as linkd reports it.
     pub fn shown(&self) -> anyhow::Result<Shown> {
-        let text = self.linkctl()?.run(&["switch", "show"])?.success()?;
-        serde_json::from_str(&text).with_context(|| format!("read {text}"))
+        Ok(Shown(self.linkctl()?.answer(&["switch", "show"])?))
     }
 
     /// Waits until linkd reports the switch as ready.
     pub fn ready(&self) -> anyhow::Result<Shown> {
-        self.until("linkd has the switch ready", |shown| shown.phase == "ready")
+        self.until("linkd has the switch ready", |shown| shown.phase() == pb::SwitchPhase::Ready)
     }
 
     /// Waits until the reported state of the switch satisfies a condition.

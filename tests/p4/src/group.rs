@@ -12,10 +12,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use serde::Deserialize;
 use smoke::binaries::program;
 use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
+use smoke::pb;
 use smoke::process::Process;
 use smoke::suite::reported;
 use smoke::testbed::{Middle, Options, SAT_INTERFACE, Testbed, WAN_INTERFACE, answers};
@@ -33,25 +33,10 @@ const TO_HOSTS: [u16; 2] = [8, 9];
 const GROUP: &str = "linkd-group";
 
 /// A box of the group, as linkd reports it.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Member {
-    pub name: String,
-    pub up: bool,
-    pub current: bool,
-    pub message: String,
-    pub workers: u32,
-    pub clients: u32,
-    pub clock_offset_ns: i64,
-    pub clock_error_ns: u64,
-}
+pub type Member = pb::EmulatorBox;
 
 /// The result of a move.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Moved {
-    pub moved: u32,
-    pub held_ns: u64,
-    pub abandoned: u32,
-}
+pub type Moved = pb::MoveClientsResponse;
 
 /// Hosts, a switch, the boxes and the group. Dropping it ends all.
 #[derive(Debug)]
@@ -227,8 +212,8 @@ impl GroupBed {
     }
 
     pub fn members(&self) -> anyhow::Result<Vec<Member>> {
-        let text = self.linkctl()?.run(&["group", "show"])?.success()?;
-        serde_json::from_str(&text).with_context(|| format!("read {text}"))
+        let listed: pb::ListBoxesResponse = self.linkctl()?.answer(&["group", "show"])?;
+        Ok(listed.boxes)
     }
 
     /// Waits until the boxes satisfy a condition.
@@ -248,7 +233,7 @@ impl GroupBed {
         self.until("all boxes are up", |members| members.iter().all(|it| it.up && it.current))?;
         wait::until("linkd has the switch ready", READY, || {
             let shown = self.hosts.linkctl()?.run(&["switch", "show"])?.stdout;
-            Ok(shown.contains("\"phase\":\"ready\"").then_some(()))
+            Ok(shown.contains("\"phase\":\"SWITCH_PHASE_READY\"").then_some(()))
         })?;
         Ok(())
     }
@@ -256,8 +241,7 @@ impl GroupBed {
     /// Moves clients, all those of a box or some, to another one or to any.
     pub fn moved(&self, arguments: &[&str]) -> anyhow::Result<Moved> {
         let arguments = [&["group", "move"], arguments].concat();
-        let text = self.linkctl()?.run(&arguments)?.success()?;
-        serde_json::from_str(&text).with_context(|| format!("read {text}"))
+        Ok(self.linkctl()?.answer(&arguments)?)
     }
 
     /// Output of the programs, for the message of a failure.

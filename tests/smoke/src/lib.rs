@@ -11,6 +11,8 @@
 // Counts and sizes here are far below 2^52.
 #![allow(clippy::cast_precision_loss)]
 
+pub use proto::linkemu::v1 as pb;
+
 pub mod backlog;
 pub mod binaries;
 pub mod capture;

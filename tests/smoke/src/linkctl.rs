@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use serde::Deserialize;
+use prost::{Message, Name};
 
 use crate::error::{Error, Result};
+use crate::pb;
 use crate::process::{Outcome, run};
 use crate::stats::Stats;
 
@@ -20,15 +21,8 @@ pub const USAGE: i32 = 2;
 /// linkd, or the dataplane behind it, is unreachable.
 pub const UNREACHABLE: i32 = 3;
 
-#[derive(Clone, Debug, Deserialize)]
-pub struct Change {
-    /// Generation of the current configuration.
-    pub generation: u64,
-    /// Time of effect, since the dataplane's start.
-    pub effective_ns: u64,
-    /// The same on the wall clock, as RFC 3339.
-    pub effective_utc: String,
-}
+/// When a change took effect, and its generation.
+pub type Change = pb::Applied;
 
 /// A `linkctl` with the address of one linkd.
 #[derive(Clone, Debug)]
@@ -70,12 +64,18 @@ impl Linkctl {
         run(self.command(arguments), LIMIT)
     }
 
-    /// Runs a change and reads its answer.
-    pub fn change(&self, arguments: &[&str]) -> Result<Change> {
+    /// Runs it and reads its answer.
+    pub fn answer<M: Message + Name + Default>(&self, arguments: &[&str]) -> Result<M> {
         let answer = self.run(arguments)?.success()?;
-        serde_json::from_str(&answer).map_err(|e| {
+        proto::from_json(answer.as_bytes()).map_err(|e| {
             Error::parse(format!("the answer to {arguments:?}"), format!("{e}: {answer}"))
         })
+    }
+
+    /// Runs a change and reads its answer.
+    pub fn change(&self, arguments: &[&str]) -> Result<Change> {
+        let change: pb::UpdateLinksResponse = self.answer(arguments)?;
+        Ok(change.links.first().and_then(|link| link.applied).unwrap_or_default())
     }
 
     /// Sets a profile by name or file.
@@ -97,9 +97,13 @@ impl Linkctl {
         Stats::read(&self.run(&["stats", "--mark"])?.success()?)
     }
 
-    /// The current link, as JSON.
-    pub fn show(&self) -> Result<serde_json::Value> {
-        let answer = self.run(&["show"])?.success()?;
-        serde_json::from_str(&answer).map_err(|e| Error::parse("`linkctl show`", e))
+    /// The current link.
+    pub fn show(&self) -> Result<pb::Link> {
+        self.answer(&["show"])
+    }
+
+    /// Generation of the current link.
+    pub fn generation(&self) -> Result<u64> {
+        Ok(self.show()?.applied.unwrap_or_default().generation)
     }
 }

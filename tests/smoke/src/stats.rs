@@ -6,30 +6,31 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-pub use view::{Client, Conservation, Count, Lateness, Link, Pipe, Port};
-
 use crate::error::{Error, Result};
 use crate::linkctl::Linkctl;
+use crate::pb;
+pub use crate::pb::{
+    ClientStats as Client, Conservation, Count, DropReason, Lateness, LinkState, PipeStats as Pipe,
+    PortStats as Port,
+};
 use crate::process::Process;
 use crate::suite::Certain;
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(transparent)]
-pub struct Stats(view::Snapshot);
+#[derive(Clone, Debug)]
+pub struct Stats(pb::Stats);
 
 impl Deref for Stats {
-    type Target = view::Snapshot;
+    type Target = pb::Stats;
 
-    fn deref(&self) -> &view::Snapshot {
+    fn deref(&self) -> &pb::Stats {
         &self.0
     }
 }
 
 impl Stats {
     pub fn read(json: &str) -> Result<Self> {
-        serde_json::from_str(json)
-            .map_err(|e| Error::parse("the statistics", format!("{e}: {json}")))
+        let stats = proto::from_json(json.as_bytes());
+        stats.map(Self).map_err(|e| Error::parse("the statistics", format!("{e}: {json}")))
     }
 
     /// Fails if there is no such client.
@@ -48,13 +49,6 @@ impl Stats {
             .ok_or_else(|| Error::parse("the statistics", format!("no port {name}")))
     }
 
-    /// Client, direction and counters of each pipe.
-    pub fn pipes(&self) -> impl Iterator<Item = (&str, &str, &Pipe)> {
-        self.clients.iter().flat_map(|c| {
-            [(c.client.as_str(), "forward", &c.forward), (c.client.as_str(), "return", &c.r#return)]
-        })
-    }
-
     /// Packets of all pipes, of one counter.
     pub fn packets(&self, counter: impl Fn(&Pipe) -> Count) -> u64 {
         self.pipes().map(|(_, _, pipe)| counter(pipe).packets).sum()
@@ -66,7 +60,7 @@ impl Stats {
         if !violations.is_empty() {
             return Err(Certain(format!("packets are not conserved: {violations:#?}")));
         }
-        if !self.conservation.exact {
+        if !self.conservation().exact {
             return Err(Certain("the emulator reports that packets are not conserved".to_owned()));
         }
         Ok(())
@@ -86,7 +80,7 @@ impl Stats {
     /// Losses and lateness of the emulator itself. If it lost packets, measurements do not count.
     #[must_use]
     pub fn verdict(&self) -> String {
-        let late = self.lateness_ns;
+        let late = self.lateness();
         let ports: Vec<String> = self
             .ports
             .iter()
@@ -94,7 +88,7 @@ impl Stats {
                 format!("{} missed {} transmit_dropped {}", p.name, p.missed, p.transmit_dropped)
             })
             .collect();
-        let overload = self.packets(|p| p.dropped.overload);
+        let overload = self.packets(|p| p.dropped_for(DropReason::Overload));
         let blame = if self.emulator_drops > 0 {
             "THE EMULATOR ITSELF LOST PACKETS, its measurements do not count: "
         } else {
@@ -106,17 +100,18 @@ impl Stats {
             self.emulator_drops,
             ports.join(", "),
             late.count,
-            late.p50 / 1000,
-            late.p99 / 1000,
-            late.p999 / 1000,
-            late.max / 1000
+            late.p50_ns / 1000,
+            late.p99_ns / 1000,
+            late.p999_ns / 1000,
+            late.max_ns / 1000
         )
     }
 }
 
 /// Reasons for which a pipe dropped packets.
 pub fn drops(pipe: &Pipe) -> impl Iterator<Item = (&'static str, Count)> {
-    pipe.dropped.reasons().into_iter().filter(|(_, count)| count.packets > 0)
+    let all = DropReason::ALL.map(|reason| (reason.word(), pipe.dropped_for(reason)));
+    all.into_iter().filter(|(_, count)| count.packets > 0)
 }
 
 /// A snapshot and when this process read it.

@@ -3,8 +3,8 @@
 
 use super::Fitted;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
-use profile::Json;
 use proto::linkemu::v1 as pb;
+use proto::{Json, json};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -139,11 +139,11 @@ impl<'a> View<'a> {
             interval_ns: p.interval_ns,
             sha256: &p.sha256,
             losses: fitted.losses.as_ref().map(|l| l.name),
-            estimates: p.estimates.iter().map(Json::from).collect(),
-            goodness: p.goodness.iter().map(Json::from).collect(),
+            estimates: p.estimates.iter().map(json).collect(),
+            goodness: p.goodness.iter().map(json).collect(),
             unidentified: &p.unidentified,
             remarks: &p.remarks,
-            sensitivities: p.sensitivities.iter().map(Json::from).collect(),
+            sensitivities: p.sensitivities.iter().map(json).collect(),
             profile: fitted.profile.to_toml(),
         }
     }

@@ -96,10 +96,7 @@ impl Lab {
         self.running[place] = Some(self.fakes[place].serve(&path).unwrap());
     }
 
-    pub async fn apply(
-        &self,
-        change: dp::LinkChange,
-    ) -> Result<dp::LinkChanged, tonic::Status> {
+    pub async fn apply(&self, change: dp::LinkChange) -> Result<dp::LinkChanged, tonic::Status> {
         let answer = self.dataplane.clone().apply(dp::ApplyRequest::from(change)).await;
         answer.map(|answer| answer.into_inner().into_one())
     }

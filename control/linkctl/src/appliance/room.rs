@@ -78,7 +78,7 @@ mod tests {
             assert!(findings.len() >= 3, "{findings:?}");
             for name in ["viasat2", "transparent"] {
                 let finding = findings.iter().find(|f| f.found.starts_with(name)).unwrap();
-                assert_eq!(finding.level, Level::Ok, "{}: {finding:?}", path.display());
+                assert_eq!(finding.level(), Level::Ok, "{}: {finding:?}", path.display());
             }
         }
     }
@@ -92,7 +92,7 @@ mod tests {
         let viasat2 =
             findings.iter().find(|f| f.found.starts_with("viasat2 does not fit, with ports of"));
         let viasat2 = viasat2.unwrap();
-        assert_eq!(viasat2.level, Level::Warning);
+        assert_eq!(viasat2.level(), Level::Warning);
         assert!(viasat2.remedy.contains("memory.packets"), "{viasat2:?}");
     }
 }

@@ -154,26 +154,26 @@ mod tests {
         fs::write(at("file"), "text").unwrap();
         let look = |name: &str| socket("linkd", &at(name), "linkd");
         let none = look("none").unwrap_err();
-        assert_eq!(none.level, Warning);
+        assert_eq!(none.level(), Warning);
         assert!(none.remedy.starts_with("linkd --socket "), "{none:?}");
         let file = look("file").unwrap_err();
-        assert!(file.level == Bad && file.found.contains("not a socket"), "{file:?}");
+        assert!(file.level() == Bad && file.found.contains("not a socket"), "{file:?}");
         drop(UnixListener::bind(at("dead")).unwrap());
         let dead = look("dead").unwrap_err();
-        assert!(dead.level == Bad && dead.found.contains("nobody listens"), "{dead:?}");
+        assert!(dead.level() == Bad && dead.found.contains("nobody listens"), "{dead:?}");
         let _listener = UnixListener::bind(at("live")).unwrap();
         fs::set_permissions(at("live"), Permissions::from_mode(0o666)).unwrap();
         let open = look("live").unwrap_err();
-        assert!(open.level == Bad && open.remedy.starts_with("chmod 660 "), "{open:?}");
+        assert!(open.level() == Bad && open.remedy.starts_with("chmod 660 "), "{open:?}");
         fs::set_permissions(at("live"), Permissions::from_mode(0o660)).unwrap();
         assert_eq!(look("live"), Ok(()));
     }
 
     #[test]
     fn other_version_is_reported() {
-        assert_eq!(judge("linkd", OWN).level, Good);
+        assert_eq!(judge("linkd", OWN).level(), Good);
         let other = judge("dataplane", "0.0.9");
-        assert_eq!(other.level, Warning);
+        assert_eq!(other.level(), Warning);
         assert!(other.found.contains("0.0.9; linkctl is") && other.remedy.contains("linkd-data"));
     }
 }

@@ -21,7 +21,6 @@ use comfy_table::{ContentArrangement, Table, presets};
 use profile::{Catalog, FileError, Violations, counted, format_duration};
 use proto::linkemu::v1 as pb;
 use serde::Serialize;
-use state::StateView;
 use std::path::{Path, PathBuf};
 
 pub const EXAMPLES: &str = "\
@@ -123,22 +122,6 @@ pub struct RunArgs {
 }
 
 #[derive(Serialize)]
-struct View<'a> {
-    name: &'a str,
-    description: &'a str,
-    source: &'a str,
-    steps: Option<u64>,
-    length_ns: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    toml: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct ListView<'a> {
-    scenarios: Vec<View<'a>>,
-}
-
-#[derive(Serialize)]
 struct CheckView<'a> {
     files: Vec<FileView<'a>>,
 }
@@ -151,12 +134,6 @@ struct FileView<'a> {
     steps: Option<u64>,
     length_ns: Option<u64>,
     violations: Vec<ViolationView<'a>>,
-}
-
-fn view(scenario: &pb::Scenario, whole: bool) -> View<'_> {
-    let pb::Scenario { name, description, source, toml, steps, length_ns } = scenario;
-    let (steps, length_ns) = (*steps, *length_ns);
-    View { name, description, source, steps, length_ns, toml: whole.then_some(toml.as_str()) }
 }
 
 fn length(ns: Option<u64>) -> String {
@@ -182,14 +159,14 @@ pub async fn run(context: &Context, what: &Scenario) -> Result<(), Failure> {
         Scenario::List => {
             let request = pb::ListScenariosRequest {};
             let answer = connection.answer(client.list_scenarios(request)).await?;
-            return list(context.output, &answer.scenarios);
+            return list(context.output, &answer);
         }
         Scenario::Show { name } => {
             let request = pb::GetScenarioRequest { name: name.clone() };
             let scenario = connection.answer(client.get_scenario(request)).await?;
             return match context.output {
                 Output::Text => output::text(&scenario.toml),
-                Output::Json => output::json(&view(&scenario, true)),
+                Output::Json => output::message(&scenario),
             };
         }
         Scenario::Pause => {
@@ -204,22 +181,24 @@ pub async fn run(context: &Context, what: &Scenario) -> Result<(), Failure> {
         }
         _ => connection.answer(client.get_scenario_state(pb::GetScenarioStateRequest {})).await?,
     };
-    let view = StateView::from(&state);
-    match context.output {
-        Output::Text => output::text(&view.text()),
-        Output::Json => output::json(&view),
+    told(context.output, &state)
+}
+
+fn told(format: Output, state: &pb::ScenarioState) -> Result<(), Failure> {
+    match format {
+        Output::Text => output::text(&state::text(state)),
+        Output::Json => output::message(state),
     }
 }
 
-fn list(format: Output, scenarios: &[pb::Scenario]) -> Result<(), Failure> {
+fn list(format: Output, answer: &pb::ListScenariosResponse) -> Result<(), Failure> {
     if format == Output::Json {
-        let scenarios = scenarios.iter().map(|scenario| view(scenario, false)).collect();
-        return output::json(&ListView { scenarios });
+        return output::message(answer);
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["NAME", "STEPS", "LENGTH", "DESCRIPTION", "SOURCE"]);
-    for scenario in scenarios {
+    for scenario in &answer.scenarios {
         let pb::Scenario { name, description, source, .. } = scenario;
         let (steps, length) = (count(scenario.steps), length(scenario.length_ns));
         table.add_row([name, &steps, &length, description, source]);

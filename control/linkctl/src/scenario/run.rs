@@ -2,8 +2,8 @@
 //! `linkctl scenario run` and `watch`: follow a scenario to its end.
 
 use super::log::Log;
-use super::state::{StateView, StepView, phase};
-use super::{RunArgs, count, file, length};
+use super::state::{phase, step};
+use super::{RunArgs, count, file, length, told};
 use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::events;
@@ -12,7 +12,6 @@ use crate::output;
 use indicatif::{ProgressBar, ProgressStyle};
 use profile::{counted, format_duration};
 use proto::linkemu::v1 as pb;
-use serde::Serialize;
 use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -21,14 +20,6 @@ use tonic::{Status, Streaming};
 
 /// Events that are shown at the end.
 const LAST: usize = 20;
-
-#[derive(Serialize)]
-struct DryView<'a> {
-    name: &'a str,
-    steps: Option<u64>,
-    length_ns: Option<u64>,
-    first: Vec<StepView<'a>>,
-}
 
 pub async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let request = request(args)?;
@@ -39,13 +30,10 @@ pub async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
         false => Some(Follower::new(&connection, args.log.as_deref()).await?),
     };
     let answer = connection.answer(connection.scenarios().run_scenario(request)).await?;
-    let scenario = answer.scenario.unwrap_or_default();
-    let Some(state) = answer.state else {
-        return dry(context.output, &scenario, &answer.first);
-    };
+    let Some(state) = &answer.state else { return dry(context.output, &answer) };
     match &mut follower {
-        Some(follower) => follower.follow(context, &connection, &state, true).await,
-        None => told(context.output, &state),
+        Some(follower) => follower.follow(context, &connection, state, true).await,
+        None => told(context.output, state),
     }
 }
 
@@ -100,28 +88,17 @@ fn request(args: &RunArgs) -> Result<pb::RunScenarioRequest, Failure> {
     })
 }
 
-fn dry(format: Output, scenario: &pb::Scenario, first: &[pb::PlannedStep]) -> Result<(), Failure> {
-    let pb::Scenario { name, steps, length_ns, .. } = scenario;
-    let (steps, length_ns) = (*steps, *length_ns);
-    let first: Vec<_> = first.iter().map(StepView::from).collect();
+fn dry(format: Output, answer: &pb::RunScenarioResponse) -> Result<(), Failure> {
     if format == Output::Json {
-        return output::json(&DryView { name, steps, length_ns, first });
+        return output::message(answer);
     }
+    let pb::Scenario { name, steps, length_ns, .. } = answer.scenario.clone().unwrap_or_default();
     let mut lines = vec![format!("{name}: steps: {}; {}", count(steps), length(length_ns))];
-    let more = steps.is_none_or(|steps| steps > first.len() as u64);
-    lines.extend(first.iter().map(StepView::text));
-    if more {
+    lines.extend(answer.first.iter().map(step));
+    if steps.is_none_or(|steps| steps > answer.first.len() as u64) {
         lines.push("     …".to_owned());
     }
     output::text(&lines.join("\n"))
-}
-
-fn told(format: Output, state: &pb::ScenarioState) -> Result<(), Failure> {
-    let view = StateView::from(state);
-    match format {
-        Output::Text => output::text(&view.text()),
-        Output::Json => output::json(&view),
-    }
 }
 
 /// linkd's events and states of a run.
@@ -240,7 +217,7 @@ impl Follower {
         }
         self.last.iter().try_for_each(|event| {
             let clock = event.time_ns.map_or_else(|| "-".to_owned(), seconds);
-            output::text(&format!("{clock:>17}{}", events::told(event)))
+            output::text(&format!("{clock:>17}{}", events::line(event)))
         })
     }
 }
@@ -280,10 +257,9 @@ fn show(bar: &ProgressBar, state: &pb::ScenarioState) {
     let elapsed = format_duration(state.elapsed_ns / 100_000_000 * 100_000_000);
     let steps = state.steps.map_or(String::new(), |steps| format!("/{steps}"));
     let mut message = format!("{} {elapsed}, step {}{steps}", phase(state), state.steps_done);
-    for step in state.next.iter().take(3) {
-        let step = StepView::from(step).text();
+    for next in state.next.iter().take(3) {
         message.push('\n');
-        message.push_str(&step);
+        message.push_str(&step(next));
     }
     bar.set_message(message);
 }

@@ -10,7 +10,6 @@ use proto::linkemu::v1 as pb;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tonic::{Code, Response};
-use view::Snapshot;
 
 /// Between one try and the next.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -103,7 +102,7 @@ async fn stream(linkd: &Place, interval_ns: u64, events: &Sender<Event>) -> Resu
                 return Ok(());
             }
         }
-        if events.send(Event::Stats(Box::new(Snapshot::from(stats)))).await.is_err() {
+        if events.send(Event::Stats(Box::new(stats))).await.is_err() {
             return Ok(());
         }
     }

@@ -7,7 +7,6 @@ use crate::top::rates::{Link, Row, between, rows};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use proto::linkemu::v1 as pb;
 use std::collections::HashMap;
-use view::Snapshot;
 
 /// State of the emulator in the head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,18 +28,18 @@ pub struct Health {
     pub down: Vec<String>,
 }
 
-impl From<&Snapshot> for Health {
-    fn from(snapshot: &Snapshot) -> Self {
-        let down = snapshot.ports.iter().filter(|port| port.link == Some(view::Link::Down));
+impl From<&pb::Stats> for Health {
+    fn from(stats: &pb::Stats) -> Self {
+        let down = stats.ports.iter().filter(|port| port.link() == pb::LinkState::Down);
         Self {
-            time_ns: snapshot.time_ns,
-            generation: snapshot.generation,
-            lossy: snapshot.lossy,
-            late_p99_ns: snapshot.lateness_ns.p99,
-            memory_bytes: snapshot.memory.used_bytes,
-            capacity_bytes: snapshot.memory.capacity_bytes,
-            emulator_drops: snapshot.emulator_drops,
-            stall_max_ns: snapshot.stall_max_ns,
+            time_ns: stats.time_ns,
+            generation: stats.generation,
+            lossy: stats.lossy,
+            late_p99_ns: stats.lateness().p99_ns,
+            memory_bytes: stats.memory().used_bytes,
+            capacity_bytes: stats.memory().capacity_bytes,
+            emulator_drops: stats.emulator_drops,
+            stall_max_ns: stats.stall_max_ns,
             down: down.map(|port| port.name.clone()).collect(),
         }
     }
@@ -90,7 +89,7 @@ pub enum Event {
     Use(Use),
     /// The current link was read.
     Link(Link),
-    Stats(Box<Snapshot>),
+    Stats(Box<pb::Stats>),
     /// linkd or its dataplane went away: why.
     Away(String),
 }
@@ -114,7 +113,7 @@ pub struct Model {
     /// The first row on the screen.
     pub top: usize,
     chosen: Option<String>,
-    last: Option<Snapshot>,
+    last: Option<pb::Stats>,
     histories: HashMap<String, History>,
     /// Rows on the screen when it was last drawn.
     page: usize,
@@ -130,7 +129,7 @@ impl Model {
         }
     }
 
-    fn snapshot(&mut self, snapshot: Snapshot) {
+    fn snapshot(&mut self, snapshot: pb::Stats) {
         self.away = None;
         let rows = rows(self.last.as_ref(), &snapshot, &self.link);
         match self.last.as_ref().map(|last| (last.time_ns, between(last, &snapshot))) {

@@ -7,8 +7,8 @@
 //! rate: the wait of a frame that arrives now, if the rate stays. For a rate that changes
 //! with time it takes the mean, and for capacity on demand the rate of transmission.
 
+use proto::EXPIRED;
 use proto::linkemu::v1 as pb;
-use view::{Client, EXPIRED, Pipe, Snapshot};
 
 /// Kinds of drops, as columns.
 pub const KINDS: [&str; 5] = ["AQM", "LIMIT", "OUTAGE", "LOSS", "OWN"];
@@ -166,19 +166,19 @@ impl Row {
 }
 
 /// Seconds between two snapshots of one dataplane; `None` if it was restarted between.
-pub fn between(last: &Snapshot, this: &Snapshot) -> Option<f64> {
+pub fn between(last: &pb::Stats, this: &pb::Stats) -> Option<f64> {
     let ns = this.time_ns.checked_sub(last.time_ns).filter(|ns| *ns > 0)?;
     Some(ns as f64 / 1e9)
 }
 
 /// The rows of a snapshot, in its order.
-pub fn rows(last: Option<&Snapshot>, this: &Snapshot, link: &Link) -> Vec<Row> {
+pub fn rows(last: Option<&pb::Stats>, this: &pb::Stats, link: &Link) -> Vec<Row> {
     let before = last.and_then(|last| Some((last, between(last, this)?)));
-    let known: std::collections::HashMap<&str, &Client> = before
+    let known: std::collections::HashMap<&str, &pb::ClientStats> = before
         .iter()
         .flat_map(|(last, _)| last.clients.iter().map(|c| (c.client.as_str(), c)))
         .collect();
-    let row = |(at, client): (usize, &Client)| {
+    let row = |(at, client): (usize, &pb::ClientStats)| {
         let old = before.filter(|_| client.client != EXPIRED).and_then(|(last, seconds)| {
             // Most often clients keep their places.
             let same = last.clients.get(at).filter(|old| old.client == client.client);
@@ -190,24 +190,20 @@ pub fn rows(last: Option<&Snapshot>, this: &Snapshot, link: &Link) -> Vec<Row> {
         Row {
             client: client.client.clone(),
             forward: flow(
-                old.map(|(old, s)| (&old.forward, s)),
-                &client.forward,
+                old.map(|(old, s)| (old.forward(), s)),
+                client.forward(),
                 serving(link.forward),
             ),
-            back: flow(
-                old.map(|(old, s)| (&old.r#return, s)),
-                &client.r#return,
-                serving(link.back),
-            ),
+            back: flow(old.map(|(old, s)| (old.back(), s)), client.back(), serving(link.back)),
         }
     };
     this.clients.iter().enumerate().map(row).collect()
 }
 
-fn flow(old: Option<(&Pipe, f64)>, new: &Pipe, serving: Serving) -> Flow {
+fn flow(old: Option<(&pb::PipeStats, f64)>, new: &pb::PipeStats, serving: Serving) -> Flow {
     // A counter that went back is another dataplane's.
     let rate_bps = old.and_then(|(old, seconds)| {
-        Some(new.sent.bytes.checked_sub(old.sent.bytes)? as f64 * 8.0 / seconds)
+        Some(new.sent().bytes.checked_sub(old.sent().bytes)? as f64 * 8.0 / seconds)
     });
     let drops = old.and_then(|(old, seconds)| {
         let (old, new) = (kinds(old), kinds(new));
@@ -227,17 +223,19 @@ fn flow(old: Option<(&Pipe, f64)>, new: &Pipe, serving: Serving) -> Flow {
             used: rate(new.used_bytes, old.used_bytes)?,
         })
     });
-    let wait = serving.wait(new.queue.bytes, rate_bps);
-    Flow { rate_bps, queue_bytes: new.queue.bytes, wait, drops, demand }
+    let wait = serving.wait(new.queue().bytes, rate_bps);
+    Flow { rate_bps, queue_bytes: new.queue().bytes, wait, drops, demand }
 }
 
 /// Packets dropped, by [`KINDS`]: the last is all that no link does.
-fn kinds(pipe: &Pipe) -> [u64; KIND_COUNT] {
-    let d = &pipe.dropped;
-    let own = [d.overload, d.runt, d.oversize, d.other];
-    let own = own.iter().map(|count| count.packets).fold(0, u64::saturating_add);
-    let loss = d.loss.packets.saturating_add(d.mtu.packets);
-    [d.aqm.packets, d.limit.packets, d.outage.packets, loss, own]
+fn kinds(pipe: &pb::PipeStats) -> [u64; KIND_COUNT] {
+    use pb::DropReason::{Aqm, Limit, Loss, Mtu, Outage, Overload, Oversize, Runt, Unspecified};
+    let sum = |reasons: &[pb::DropReason]| {
+        let packets = reasons.iter().map(|reason| pipe.dropped_for(*reason).packets);
+        packets.fold(0, u64::saturating_add)
+    };
+    let own = sum(&[Overload, Runt, Oversize, Unspecified]);
+    [sum(&[Aqm]), sum(&[Limit]), sum(&[Outage]), sum(&[Loss, Mtu]), own]
 }
 
 #[cfg(test)]
@@ -262,8 +260,8 @@ pub mod tests {
         }
     }
 
-    pub fn snapshot(time_ns: u64, clients: Vec<pb::ClientStats>) -> Snapshot {
-        pb::Stats { time_ns, clients, ..Default::default() }.into()
+    pub fn snapshot(time_ns: u64, clients: Vec<pb::ClientStats>) -> pb::Stats {
+        pb::Stats { time_ns, clients, ..Default::default() }
     }
 
     pub fn link() -> Link {

@@ -10,8 +10,9 @@
 //! looks like traffic. A client's share of `other` stays there when it expires or gets a series, so
 //! that no counter decreases.
 
+use proto::EXPIRED;
+use proto::linkemu::v1::{ClientStats, PipeStats, Stats};
 use std::collections::HashSet;
-use view::{Client, EXPIRED, Pipe, Snapshot};
 
 /// The sum of the clients that are not exported each for itself.
 pub(super) const OTHER: &str = "other";
@@ -24,41 +25,43 @@ pub(super) struct Choice {
     chosen: HashSet<String>,
     /// Time of the previous scrape, and the clients that were in `other`.
     time_ns: u64,
-    rest: Vec<Client>,
+    rest: Vec<ClientStats>,
     /// The sum of clients that left `other`: they expired, or have their own series now.
-    gone: [Pipe; 2],
+    gone: [PipeStats; 2],
 }
 
 impl Choice {
     /// Up to `places` clients.
     pub fn new(places: usize) -> Self {
-        let (rest, gone) = (Vec::new(), <[Pipe; 2]>::default());
+        let (rest, gone) = (Vec::new(), <[PipeStats; 2]>::default());
         Self { places, chosen: HashSet::new(), time_ns: 0, rest, gone }
     }
 
     /// Leaves the chosen clients in a snapshot and sums up the others.
-    pub fn reduce(&mut self, mut snapshot: Snapshot) -> Snapshot {
+    pub fn reduce(&mut self, mut snapshot: Stats) -> Stats {
         snapshot.clients.retain(|client| client.client != EXPIRED);
         self.choose(&snapshot.clients);
-        let keep = |client: &Client| {
+        let keep = |client: &ClientStats| {
             ALWAYS.contains(&client.client.as_str()) || self.chosen.contains(&client.client)
         };
         let (mut kept, rest): (Vec<_>, Vec<_>) = snapshot.clients.into_iter().partition(keep);
         self.count_gone(snapshot.time_ns, &rest);
-        if !rest.is_empty() || self.gone != <[Pipe; 2]>::default() {
+        if !rest.is_empty() || self.gone != <[PipeStats; 2]>::default() {
             let [mut forward, mut back] = self.gone.clone();
             for client in &rest {
-                forward += &client.forward;
-                back += &client.r#return;
+                forward += client.forward();
+                back += client.back();
             }
-            kept.push(Client { client: OTHER.into(), forward, r#return: back });
+            let (forward_pipe, return_pipe) = (Some(forward), Some(back));
+            let client = OTHER.into();
+            kept.push(ClientStats { client, forward_pipe, return_pipe, ..Default::default() });
         }
         self.rest = rest;
         snapshot.clients = kept;
         snapshot
     }
 
-    fn count_gone(&mut self, time_ns: u64, rest: &[Client]) {
+    fn count_gone(&mut self, time_ns: u64, rest: &[ClientStats]) {
         if time_ns < self.time_ns {
             // A restarted dataplane counts from zero.
             (self.rest, self.gone) = (Vec::new(), Default::default());
@@ -67,12 +70,12 @@ impl Choice {
         let there: HashSet<_> = rest.iter().map(|client| client.client.as_str()).collect();
         let [forward, back] = &mut self.gone;
         for client in self.rest.drain(..).filter(|old| !there.contains(old.client.as_str())) {
-            *forward += &client.forward;
-            *back += &client.r#return;
+            *forward += client.forward();
+            *back += client.back();
         }
     }
 
-    fn choose(&mut self, clients: &[Client]) {
+    fn choose(&mut self, clients: &[ClientStats]) {
         if !self.chosen.is_empty() {
             let there: HashSet<_> = clients.iter().map(|client| client.client.as_str()).collect();
             self.chosen.retain(|name| there.contains(name.as_str()));
@@ -91,8 +94,8 @@ impl Choice {
     }
 }
 
-fn traffic(client: &Client) -> u64 {
-    client.forward.received.bytes.saturating_add(client.r#return.received.bytes)
+fn traffic(client: &ClientStats) -> u64 {
+    client.forward().received().bytes.saturating_add(client.back().received().bytes)
 }
 
 #[cfg(test)]
@@ -100,7 +103,7 @@ mod tests {
     use super::*;
     use proto::linkemu::v1 as pb;
 
-    fn snapshot(traffic: &[(&str, u64)]) -> Snapshot {
+    fn snapshot(traffic: &[(&str, u64)]) -> Stats {
         let pipe = |bytes| pb::PipeStats {
             received: Some(pb::Count { packets: 1, bytes }),
             sent: Some(pb::Count { packets: 1, bytes }),
@@ -113,10 +116,10 @@ mod tests {
             return_pipe: None,
             ..Default::default()
         };
-        pb::Stats { clients: traffic.iter().map(client).collect(), ..Default::default() }.into()
+        pb::Stats { clients: traffic.iter().map(client).collect(), ..Default::default() }
     }
 
-    fn names(snapshot: &Snapshot) -> Vec<&str> {
+    fn names(snapshot: &Stats) -> Vec<&str> {
         snapshot.clients.iter().map(|client| client.client.as_str()).collect()
     }
 
@@ -126,10 +129,10 @@ mod tests {
         let first = [("bypass", 1), ("default", 1), ("a", 10), ("b", 30), ("c", 20), ("d", 5)];
         let reduced = choice.reduce(snapshot(&first));
         assert_eq!(names(&reduced), ["bypass", "default", "b", "c", OTHER]);
-        let other = &reduced.clients[4].forward;
-        assert_eq!((other.received.packets, other.received.bytes), (2, 15));
+        let other = reduced.clients[4].forward();
+        assert_eq!((other.received().packets, other.received().bytes), (2, 15));
         assert_eq!(other.queue_max_bytes, 10);
-        assert!(reduced.conservation.exact && other.balances());
+        assert!(other.balances());
         // Another order of traffic changes nothing.
         let second = [("bypass", 1), ("default", 1), ("a", 99), ("b", 30), ("c", 20), ("d", 98)];
         assert_eq!(names(&choice.reduce(snapshot(&second))), names(&reduced));
@@ -150,7 +153,7 @@ mod tests {
             let reduced = choice.reduce(snapshot(clients));
             assert!(!names(&reduced).contains(&EXPIRED));
             let other = reduced.clients.into_iter().find(|client| client.client == OTHER);
-            other.map(|other| other.forward.sent.bytes)
+            other.map(|other| other.forward().sent().bytes)
         };
         assert_eq!(other(&[("a", 9), ("b", 2), ("c", 1)]), Some(3));
         // A client in `other`, then one with a series.

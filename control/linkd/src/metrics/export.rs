@@ -11,8 +11,11 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use proto::dataplane::v1 as dp;
+use proto::linkemu::v1::{
+    AccessStats, DropReason, Histogram, LinkState, PipeStats, PortStats, Stats, Tolerance,
+    WorkerStats,
+};
 use std::fmt;
-use view::{Access, Histogram, Link, Pipe, Port, Snapshot, Tolerance, Worker};
 
 const PREFIX: &str = "linkemu";
 pub(super) const NS: f64 = 1e-9;
@@ -36,7 +39,9 @@ pub(super) struct Scrape {
 pub(super) struct OfLink {
     /// Without "links/".
     pub name: String,
-    pub stats: Snapshot,
+    pub stats: Stats,
+    /// Whether the counters of all its clients balance, those that are not exported too.
+    pub exact: bool,
     pub plan: Option<dp::Plan>,
 }
 
@@ -135,43 +140,47 @@ pub(super) fn one(
 }
 
 /// A figure of a link: name, help, type, and which it is.
-type Figure = (&'static str, &'static str, MetricType, fn(&Snapshot) -> f64);
+type Figure = (&'static str, &'static str, MetricType, fn(&OfLink) -> f64);
 
 const OF_LINK: [Figure; 8] = [
-    ("generation", "Generation of the configuration in force", Gauge, |s| s.generation as f64),
+    ("generation", "Generation of the configuration in force", Gauge, |l| {
+        l.stats.generation as f64
+    }),
     (
         "lossy",
         "Whether the link in force was accepted although it can lose packets for want of memory or time",
         Gauge,
-        |s| f64::from(u8::from(s.lossy)),
+        |l| f64::from(u8::from(l.stats.lossy)),
     ),
     (
         "conservation_exact",
         "Whether received, duplicated and generated is sent, dropped and held in every pipe",
         Gauge,
-        |s| f64::from(u8::from(s.conservation.exact)),
+        |l| f64::from(u8::from(l.exact)),
     ),
-    ("memory_capacity_bytes", "Size of the packet store", Gauge, |s| {
-        s.memory.capacity_bytes as f64
+    ("memory_capacity_bytes", "Size of the packet store", Gauge, |l| {
+        l.stats.memory().capacity_bytes as f64
     }),
-    ("memory_used_bytes", "Of the packet store in use", Gauge, |s| s.memory.used_bytes as f64),
+    ("memory_used_bytes", "Of the packet store in use", Gauge, |l| {
+        l.stats.memory().used_bytes as f64
+    }),
     (
         "memory_high_water_bytes",
         "Most of the packet store in use since the last mark",
         Gauge,
-        |s| s.memory.used_max_bytes as f64,
+        |l| l.stats.memory().used_max_bytes as f64,
     ),
     (
         "stall_max_seconds",
         "Longest time between two turns of a worker since the last mark, less what it meant to sleep",
         Gauge,
-        |s| s.stall_max_ns as f64 * NS,
+        |l| l.stats.stall_max_ns as f64 * NS,
     ),
     (
         "emulator_drops_total",
         "Packets lost through the emulator's own fault: overload, missed, transmit dropped",
         Counter,
-        |s| s.emulator_drops as f64,
+        |l| l.stats.emulator_drops as f64,
     ),
 ];
 
@@ -181,7 +190,7 @@ fn health(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
     let help = "Time since the dataplane started";
     one(e, "dataplane_time_seconds", help, Gauge, time_ns as f64 * NS)?;
     for (name, help, kind, value) in OF_LINK {
-        let series = links.iter().map(|link| ([("link", &*link.name)], value(&link.stats)));
+        let series = links.iter().map(|link| ([("link", &*link.name)], value(link)));
         Family(name, help, kind).write(e, series)?;
     }
     let marks = links.iter().filter_map(|link| {
@@ -201,8 +210,13 @@ fn health(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
     Family("stall_limit_seconds", help, Gauge).write(e, limits(|it| it.stall_ns))?;
     workers(e, links)?;
     let late = links.iter().flat_map(|link| {
-        let late = &link.stats.lateness_ns;
-        let shares = [("0.5", late.p50), ("0.99", late.p99), ("0.999", late.p999), ("1", late.max)];
+        let late = link.stats.lateness();
+        let shares = [
+            ("0.5", late.p50_ns),
+            ("0.99", late.p99_ns),
+            ("0.999", late.p999_ns),
+            ("1", late.max_ns),
+        ];
         shares.map(|(share, ns)| ([("link", &*link.name), ("share", share)], ns as f64 * NS))
     });
     let help = "Lateness that this share of packets did not exceed since the last mark";
@@ -210,17 +224,17 @@ fn health(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
 }
 
 /// A figure of a worker: name, help, type, and which it is.
-type OfWorker = (&'static str, &'static str, MetricType, fn(&Worker) -> f64);
+type OfWorker = (&'static str, &'static str, MetricType, fn(&WorkerStats) -> f64);
 
 const OF_WORKER: [OfWorker; 4] = [
     ("worker_received_packets_total", "Packets of a worker's clients that arrived", Counter, |w| {
-        w.received.packets as f64
+        w.received().packets as f64
     }),
     ("worker_memory_used_bytes", "Of a worker's packet store in use", Gauge, |w| {
-        w.memory.used_bytes as f64
+        w.memory().used_bytes as f64
     }),
     ("worker_memory_capacity_bytes", "Size of a worker's packet store", Gauge, |w| {
-        w.memory.capacity_bytes as f64
+        w.memory().capacity_bytes as f64
     }),
     ("worker_stall_max_seconds", "Longest stall of a worker since the last mark", Gauge, |w| {
         w.stall_max_ns as f64 * NS
@@ -243,13 +257,15 @@ fn workers(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
 }
 
 /// A counter of a port: name, help, and which it is.
-type OfPort = (&'static str, &'static str, MetricType, fn(&Port) -> u64);
+type OfPort = (&'static str, &'static str, MetricType, fn(&PortStats) -> u64);
 
 const OF_PORT: [OfPort; 13] = [
-    ("port_received_packets_total", "Frames that a port received", Counter, |p| p.received.packets),
-    ("port_received_bytes_total", "Bytes that a port received", Counter, |p| p.received.bytes),
-    ("port_sent_packets_total", "Frames that a port sent", Counter, |p| p.sent.packets),
-    ("port_sent_bytes_total", "Bytes that a port sent", Counter, |p| p.sent.bytes),
+    ("port_received_packets_total", "Frames that a port received", Counter, |p| {
+        p.received().packets
+    }),
+    ("port_received_bytes_total", "Bytes that a port received", Counter, |p| p.received().bytes),
+    ("port_sent_packets_total", "Frames that a port sent", Counter, |p| p.sent().packets),
+    ("port_sent_bytes_total", "Bytes that a port sent", Counter, |p| p.sent().bytes),
     (
         "port_missed_packets_total",
         "Frames that a port or its driver lost before the emulator saw them",
@@ -284,15 +300,17 @@ const OF_PORT: [OfPort; 13] = [
         "port_unconfirmed_packets_total",
         "Frames that a port's driver counts as sent and its interface does not",
         Counter,
-        |p| p.unconfirmed,
+        |p| p.state.as_ref().map_or(0, |state| state.unconfirmed),
     ),
     (
         "port_faults_total",
         "Times that a port lost its link, had its MTU lowered, or did not send what it was given",
         Counter,
-        |p| p.faults,
+        |p| p.state.as_ref().map_or(0, |state| state.faults),
     ),
-    ("port_mtu_bytes", "MTU of a port's interface", Gauge, |p| p.mtu.unwrap_or(0).into()),
+    ("port_mtu_bytes", "MTU of a port's interface", Gauge, |p| {
+        p.state.as_ref().map_or(0, |state| state.mtu).into()
+    }),
     ("port_staged_packets", "Frames on their way to a port's driver", Gauge, |p| p.staged),
 ];
 
@@ -312,54 +330,60 @@ fn ports(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
         Family(name, help, kind).write(e, series)?;
     }
     let up = ports.iter().filter_map(|port| {
-        let value = if port.link? == Link::Up { 1.0 } else { 0.0 };
+        let value = match port.link() {
+            LinkState::Up => 1.0,
+            LinkState::Down => 0.0,
+            LinkState::Unspecified => return None,
+        };
         Some(([("port", port.name.as_str())], value))
     });
     Family("port_up", "Whether a port has a carrier: 1 or 0", Gauge).write(e, up)
 }
 
 /// A figure of a client and direction.
-type OfPipe = (&'static str, &'static str, MetricType, fn(&Pipe) -> u64);
+type OfPipe = (&'static str, &'static str, MetricType, fn(&PipeStats) -> u64);
 
 const OF_PIPE: [OfPipe; 26] = [
-    ("received_packets_total", "Packets that arrived", Counter, |p| p.received.packets),
-    ("received_bytes_total", "Bytes that arrived", Counter, |p| p.received.bytes),
-    ("sent_packets_total", "Packets handed to the egress port", Counter, |p| p.sent.packets),
-    ("sent_bytes_total", "Bytes handed to the egress port", Counter, |p| p.sent.bytes),
-    ("held_packets", "Packets in the queue and in the delay line", Gauge, |p| p.held.packets),
-    ("held_bytes", "Bytes in the queue and in the delay line", Gauge, |p| p.held.bytes),
-    ("queue_packets", "Packets in the queue", Gauge, |p| p.queue.packets),
-    ("queue_bytes", "Bytes in the queue", Gauge, |p| p.queue.bytes),
+    ("received_packets_total", "Packets that arrived", Counter, |p| p.received().packets),
+    ("received_bytes_total", "Bytes that arrived", Counter, |p| p.received().bytes),
+    ("sent_packets_total", "Packets handed to the egress port", Counter, |p| p.sent().packets),
+    ("sent_bytes_total", "Bytes handed to the egress port", Counter, |p| p.sent().bytes),
+    ("held_packets", "Packets in the queue and in the delay line", Gauge, |p| p.held().packets),
+    ("held_bytes", "Bytes in the queue and in the delay line", Gauge, |p| p.held().bytes),
+    ("queue_packets", "Packets in the queue", Gauge, |p| p.queue().packets),
+    ("queue_bytes", "Bytes in the queue", Gauge, |p| p.queue().bytes),
     ("queue_high_water_bytes", "Most bytes in the queue since the last mark", Gauge, |p| {
         p.queue_max_bytes
     }),
-    ("marked_packets_total", "Packets marked instead of dropped", Counter, |p| p.marked.packets),
-    ("marked_bytes_total", "Bytes marked instead of dropped", Counter, |p| p.marked.bytes),
+    ("marked_packets_total", "Packets marked instead of dropped", Counter, |p| p.marked().packets),
+    ("marked_bytes_total", "Bytes marked instead of dropped", Counter, |p| p.marked().bytes),
     ("duplicated_packets_total", "Packets made beside those that arrived", Counter, |p| {
-        p.duplicated.packets
+        p.duplicated().packets
     }),
     ("duplicated_bytes_total", "Bytes made beside those that arrived", Counter, |p| {
-        p.duplicated.bytes
+        p.duplicated().bytes
     }),
     ("generated_packets_total", "ICMP messages of the link itself", Counter, |p| {
-        p.generated.packets
+        p.generated().packets
     }),
     ("generated_bytes_total", "Bytes of ICMP messages of the link itself", Counter, |p| {
-        p.generated.bytes
+        p.generated().bytes
     }),
-    ("corrupted_packets_total", "Packets with a wrong bit", Counter, |p| p.corrupted.packets),
-    ("corrupted_bytes_total", "Bytes of packets with a wrong bit", Counter, |p| p.corrupted.bytes),
+    ("corrupted_packets_total", "Packets with a wrong bit", Counter, |p| p.corrupted().packets),
+    ("corrupted_bytes_total", "Bytes of packets with a wrong bit", Counter, |p| {
+        p.corrupted().bytes
+    }),
     ("cross_offered_packets_total", "Phantom frames of cross traffic", Counter, |p| {
-        p.cross_offered.packets
+        p.cross_offered().packets
     }),
     ("cross_offered_bytes_total", "Bytes of phantom frames of cross traffic", Counter, |p| {
-        p.cross_offered.bytes
+        p.cross_offered().bytes
     }),
     ("cross_dropped_packets_total", "Phantom frames that the queue dropped", Counter, |p| {
-        p.cross_dropped.packets
+        p.cross_dropped().packets
     }),
     ("cross_dropped_bytes_total", "Bytes of phantom frames that the queue dropped", Counter, |p| {
-        p.cross_dropped.bytes
+        p.cross_dropped().bytes
     }),
     ("access_requested_bytes_total", "Capacity that terminals requested", Counter, |p| {
         access(p).requested_bytes
@@ -377,25 +401,19 @@ const OF_PIPE: [OfPipe; 26] = [
     ("access_collisions_total", "Requests that collided", Counter, |p| access(p).collisions),
 ];
 
-fn access(pipe: &Pipe) -> Access {
+fn access(pipe: &PipeStats) -> AccessStats {
     pipe.access.unwrap_or_default()
 }
 
 /// A pipe with its link, client and direction.
-type Place<'a> = ([(&'a str, &'a str); 3], &'a Pipe);
+type Place<'a> = ([(&'a str, &'a str); 3], &'a PipeStats);
 
 fn pipes(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
     let pipes = || {
         links.iter().flat_map(|link| {
-            link.stats.clients.iter().flat_map(move |client| {
-                [("forward", &client.forward), ("return", &client.r#return)].map(|(way, pipe)| {
-                    let labels = [
-                        ("link", link.name.as_str()),
-                        ("client", client.client.as_str()),
-                        ("direction", way),
-                    ];
-                    (labels, pipe)
-                })
+            let name = link.name.as_str();
+            link.stats.pipes().map(move |(client, direction, pipe)| {
+                ([("link", name), ("client", client), ("direction", direction)], pipe)
             })
         })
     };
@@ -406,9 +424,10 @@ fn pipes(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
     // Every reason of every pipe, from zero on: a series that begins at its first drop hides it.
     let drops = || {
         pipes().flat_map(|([link, client, direction], pipe)| {
-            pipe.dropped
-                .reasons()
-                .map(move |(reason, count)| ([link, client, direction, ("reason", reason)], count))
+            DropReason::ALL.map(move |reason| {
+                let labels = [link, client, direction, ("reason", reason.word())];
+                (labels, pipe.dropped_for(reason))
+            })
         })
     };
     Family("dropped_packets_total", "Packets dropped, by reason", Counter)
@@ -416,9 +435,9 @@ fn pipes(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
     Family("dropped_bytes_total", "Bytes dropped, by reason", Counter)
         .write(e, drops().map(|(labels, count)| (labels, count.bytes as f64)))?;
     let help = "Time from a packet's arrival to the end of its service by the shaper";
-    histograms(e, "queue_delay_seconds", help, pipes(), |pipe| pipe.queue_delay_ns.as_ref())?;
+    histograms(e, "queue_delay_seconds", help, pipes(), |pipe| pipe.queue_delay.as_ref())?;
     let help = "How late packets left, against their due time";
-    histograms(e, "lateness_seconds", help, pipes(), |pipe| pipe.lateness_ns.as_ref())
+    histograms(e, "lateness_seconds", help, pipes(), |pipe| pipe.lateness.as_ref())
 }
 
 /// Histograms of the pipes that have had packets.
@@ -427,7 +446,7 @@ fn histograms<'a>(
     name: &'static str,
     help: &'static str,
     pipes: impl Iterator<Item = Place<'a>>,
-    histogram: fn(&Pipe) -> Option<&Histogram>,
+    histogram: fn(&PipeStats) -> Option<&Histogram>,
 ) -> fmt::Result {
     let mut family = e.encode_descriptor(name, help, None, MetricType::Histogram)?;
     for (labels, pipe) in pipes {
@@ -436,12 +455,12 @@ fn histograms<'a>(
         let counts = &h.counts[..h.counts.len().min(BUCKETS)];
         let last = counts.len().saturating_sub(1);
         let bounds = (0..).map(|i| {
-            let bound = h.first_bound as f64 * f64::from(2_u32).powi(i);
+            let bound = h.first_bound_ns as f64 * f64::from(2_u32).powi(i);
             if i as usize == last { f64::INFINITY } else { bound * NS }
         });
         let buckets: Vec<_> = bounds.zip(counts.iter().copied()).collect();
         let count = counts.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
-        let sum = h.sum as f64 * NS;
+        let sum = h.sum_ns as f64 * NS;
         family
             .encode_family(&labels)?
             .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;

@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 use tonic::Status;
-use view::Snapshot;
 
 /// For the dataplane's answers; less than the 10 s after which Prometheus gives up.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -108,8 +107,9 @@ impl Scraper {
                     }
                     let choice = kept.choices.entry(name.clone());
                     let choice = choice.or_insert_with(|| Choice::new(self.clients));
-                    let stats = choice.reduce(Snapshot::from(stats));
-                    OfLink { name, stats, plan: plan.and_then(|answer| answer.plan) }
+                    let exact = stats.sums().exact;
+                    let stats = choice.reduce(stats);
+                    OfLink { name, stats, exact, plan: plan.and_then(|answer| answer.plan) }
                 });
                 let links = links.collect();
                 let dp::DescribeResponse { version, dpdk, .. } = description.unwrap_or_default();

@@ -72,7 +72,6 @@ fn hold(pipe: &mut pb::PipeStats, last: Said) -> Said {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use view::Snapshot;
 
     fn count(packets: u64) -> Option<pb::Count> {
         Some(pb::Count { packets, bytes: 100 * packets })
@@ -101,10 +100,10 @@ mod tests {
     /// The exported counters: sent, lost, gated.
     fn said(steady: &mut Steady, mut stats: pb::Stats) -> (u64, u64, u64) {
         steady.hold(&mut stats);
-        let snapshot = Snapshot::from(stats);
-        assert!(snapshot.conservation.exact);
-        let pipe = &snapshot.clients[0].forward;
-        (pipe.sent.packets, pipe.dropped.loss.packets, pipe.dropped.outage.packets)
+        assert!(stats.sums().exact);
+        let pipe = stats.clients[0].forward();
+        let [lost, gated] = REASONS.map(|reason| pipe.dropped_for(reason).packets);
+        (pipe.sent().packets, lost, gated)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! `linkemu.v1.Doctor`: the checks of `linkctl doctor` on the machine of linkd.
 
 use crate::links::Links;
-use doctor::finding::{Finding, Level};
+use doctor::finding::Finding;
 use doctor::machine::Machine;
 use doctor::wanted::Wanted;
 use proto::linkemu::v1 as pb;
@@ -46,13 +46,7 @@ impl DoctorService {
             findings.map_err(|_| Status::unavailable("linkd is shutting down: try again later"))?;
         findings.push(self.version().await);
         findings.push(Finding::ok("linkd", format!("answers, version {OWN}")));
-        let count = |level| {
-            let count = findings.iter().filter(|finding| finding.level == level).count();
-            u32::try_from(count).unwrap_or(u32::MAX)
-        };
-        let (bad, warnings) = (count(Level::Bad), count(Level::Warning));
-        let checks = findings.into_iter().map(message).collect();
-        Ok(pb::DiagnoseResponse { checks, bad, warnings })
+        Ok(findings.into())
     }
 
     /// Whether the dataplane answers, and is of linkd's own version.
@@ -94,20 +88,5 @@ impl doctor_server::Doctor for DoctorService {
         let answer = self.diagnose().await?;
         *last = Some((Instant::now(), answer.clone()));
         Ok(Response::new(answer))
-    }
-}
-
-fn message(finding: Finding) -> pb::Finding {
-    let level = match finding.level {
-        Level::Ok => pb::FindingLevel::Ok,
-        Level::Warning => pb::FindingLevel::Warning,
-        Level::Bad => pb::FindingLevel::Bad,
-    };
-    pb::Finding {
-        check: finding.check.into_owned(),
-        level: level as i32,
-        found: finding.found,
-        why: finding.why,
-        remedy: finding.remedy,
     }
 }

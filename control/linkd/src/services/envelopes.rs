@@ -7,7 +7,7 @@ use crate::{given, refusal};
 use emu::envelope::MAX_CLIENTS;
 use emu::plan::{Plan, Room};
 use emu::store::MAX_FRAME;
-use envelope::{Instead, View, compile_message};
+use envelope::{Instead, compile_message};
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::envelopes_server;
 use proto::linkemu::v1::get_envelope_request::Profile as Given;
@@ -95,8 +95,5 @@ fn answer(room: Room, profile: Option<pb::Profile>) -> Result<pb::Envelope, Stat
     };
     let profile = profile.map(named).transpose()?;
     let profile = profile.as_ref().map(|(name, plan)| (name.as_str(), plan));
-    let json = serde_json::to_string(&View::new(room, profile))
-        .map_err(|error| Status::internal(format!("cannot write the envelope: {error}")))?;
-    let text = envelope::text(room, profile);
-    Ok(pb::Envelope { text, json, ..envelope::message(room, profile) })
+    Ok(envelope::message(room, profile))
 }

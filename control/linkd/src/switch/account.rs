@@ -54,7 +54,7 @@ impl Account {
                 {
                     let part = shift(pipe, reason, count);
                     over += count.packets - part.packets;
-                    add(&mut moved, part);
+                    moved += part;
                 }
             }
         }
@@ -92,23 +92,14 @@ fn shift(pipe: &mut pb::PipeStats, reason: pb::DropReason, count: pb::Count) -> 
     sent.packets -= packets;
     sent.bytes -= bytes;
     let part = pb::Count { packets, bytes };
-    match pipe.dropped.iter_mut().find(|drop| drop.reason() == reason) {
-        Some(drop) => add(drop.count.get_or_insert_default(), part),
-        None => pipe.dropped.push(pb::Drop { reason: reason as i32, count: Some(part) }),
-    }
+    pipe.drop_more(reason.into(), part);
     part
-}
-
-fn add(sum: &mut pb::Count, count: pb::Count) {
-    sum.packets = sum.packets.saturating_add(count.packets);
-    sum.bytes = sum.bytes.saturating_add(count.bytes);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use view::Snapshot;
 
     const FORWARD: pb::Direction = pb::Direction::Forward;
 
@@ -143,11 +134,11 @@ mod tests {
     fn what_the_switch_took_away_was_dropped_and_not_sent() {
         let mut stats = stats(3, 100);
         let over = Account::default().merge(&mut stats, &reading(3, 10, 4), false);
-        let merged = Snapshot::from(stats);
-        let pipe = &merged.clients[0].forward;
-        assert_eq!((pipe.sent.packets, pipe.sent.bytes, over), (86, 8_600, 0));
-        assert_eq!((pipe.dropped.loss.packets, pipe.dropped.outage.packets), (11, 4));
-        assert!(merged.conservation.exact);
+        let pipe = stats.clients[0].forward();
+        assert_eq!((pipe.sent(), over), (count(86), 0));
+        let dropped = [pb::DropReason::Loss, pb::DropReason::Outage];
+        assert_eq!(dropped.map(|reason| pipe.dropped_for(reason)), [count(11), count(4)]);
+        assert!(stats.sums().exact);
     }
 
     #[test]
@@ -223,11 +214,10 @@ mod tests {
                 pb::ClientStats { number: *number, forward_pipe, return_pipe, ..Default::default() }
             });
             let mut stats = pb::Stats { clients: clients.collect(), ..Default::default() };
-            let received = Snapshot::from(stats.clone()).conservation.received;
+            let received = stats.sums().received;
             Account::default().merge(&mut stats, &reading, false);
-            let merged = Snapshot::from(stats);
-            prop_assert!(merged.conservation.exact);
-            prop_assert_eq!(merged.conservation.received, received);
+            prop_assert!(stats.sums().exact);
+            prop_assert_eq!(stats.sums().received, received);
         }
     }
 }

@@ -285,7 +285,7 @@ fn with_type(mut response: Response<Body>, kind: &'static str) -> Response<Body>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::POOL;
+    use proto::POOL;
 
     #[tokio::test]
     async fn messages_that_arrive_in_pieces_become_lines() {

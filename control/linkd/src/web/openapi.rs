@@ -4,11 +4,12 @@
 
 use super::json::LINES;
 use super::site::JSON;
-use crate::methods::{self, POOL};
+use crate::methods;
 use prost_reflect::prost_types::FileDescriptorProto;
 use prost_reflect::{
     Cardinality, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor,
 };
+use proto::POOL;
 use std::collections::BTreeMap;
 use utoipa::openapi::extensions::ExtensionsBuilder;
 use utoipa::openapi::path::{OperationBuilder, ParameterBuilder, ParameterIn, PathsBuilder};

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from google.protobuf.json_format import MessageToJson
+
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -101,7 +103,7 @@ class Certificate:
     remarks: tuple[str, ...]
     """Further information for the reader."""
     json: str
-    """All of it, as `linkctl -o json certificate` prints it."""
+    """All of it, in the JSON form of protobuf, which `linkctl` reads."""
     summary: str = ""
     """The verdict as a sentence."""
     remedies: tuple[str, ...] = ()
@@ -164,4 +166,7 @@ def certificate(answer: v1.Certificate) -> Certificate:
         for c in answer.criteria
     )
     remarks, remedies = tuple(answer.remarks), tuple(answer.remedies)
-    return Certificate(answer.holds, criteria, remarks, answer.json, answer.summary, remedies)
+    json = MessageToJson(
+        answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return Certificate(answer.holds, criteria, remarks, json, answer.summary, remedies)

@@ -167,9 +167,9 @@ class Box:
         """Events of the leases of these holders, from linkd."""
         events = map(json.loads, self.linkctl("-o", "json", "events").splitlines())
         return [
-            (event["kind"], event["subject"])
+            (event["kind"].removeprefix("EVENT_KIND_"), event["subject"])
             for event in events
-            if event["kind"].startswith("LEASE_") and event["subject"] in holders
+            if event["kind"].startswith("EVENT_KIND_LEASE_") and event["subject"] in holders
         ]
 
     def connect(self) -> linkemu.Box:
@@ -183,7 +183,7 @@ class Box:
 
     def profile(self, link: str = "main") -> str:
         """Name of a link's current profile."""
-        return str(json.loads(self.linkctl("--link", link, "-o", "json", "show"))["profile"])
+        return str(json.loads(self.linkctl("--link", link, "-o", "json", "show"))["profile"]["name"])
 
     def holder(self, link: str) -> str:
         """Holder of a link's lease; empty without one."""

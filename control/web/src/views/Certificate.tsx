@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The verdict on the run since the last mark, its reasons, and the last verdicts of the link.
 
+import { toJsonString } from "@bufbuild/protobuf";
+import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { may } from "../api/caller";
 import { about, api } from "../api/client";
-import { timestampDate } from "@bufbuild/protobuf/wkt";
-import type { Certificate as Verdict, Criterion, ListedCertificate } from "../gen/linkemu/v1/certificate_pb";
+import { CertificateSchema, type Criterion, type ListedCertificate, type Certificate as Verdict } from "../gen/linkemu/v1/certificate_pb";
 import * as command from "../model/command";
-import { type Report, readReport } from "../model/report";
 import { counted, parse, size, time, utc } from "../model/units";
 import { Command, Outcome, Section, Table, numeric, save, useAction } from "../ui/parts";
 import { route } from "../ui/route";
@@ -54,7 +54,7 @@ export function limitsOf(texts: Record<Field, string>): command.Limits | Error {
 export function Certificate(): JSX.Element {
   const name = route.value.link;
   const [texts, setTexts] = useState(Object.fromEntries(FIELDS.map(({ key, initial }) => [key, initial])) as Record<Field, string>);
-  const [verdict, setVerdict] = useState<{ verdict: Verdict; at: Date; report: Report }>();
+  const [verdict, setVerdict] = useState<{ verdict: Verdict; at: Date }>();
   const [listed, setListed] = useState<readonly ListedCertificate[]>([]);
   const { busy, run, ...outcome } = useAction();
   const limits = limitsOf(texts);
@@ -73,7 +73,7 @@ export function Certificate(): JSX.Element {
       };
       const answer = await api.certificates.getCertificate(request, about(name));
       const at = new Date();
-      setVerdict({ verdict: answer, at, report: readReport(answer.json) });
+      setVerdict({ verdict: answer, at });
       await list();
       if (mark) return `Marked at ${utc(at)}: the next run has begun.`;
     });
@@ -130,8 +130,8 @@ export function Certificate(): JSX.Element {
       </Section>
       <Section title="History">
         <p class="note">
-          The last 100 verdicts that linkd gave on this link, one of each run and set of limits, until linkd or the link ends. Runs that{" "}
-          <code>linkctl certificate</code> judges are in it if a mark ended them. Save a certificate with its run.
+          The last 100 verdicts that linkd gave on this link, one of each run and set of limits, until linkd or the link ends. Save a certificate with its
+          run.
         </p>
         <History listed={listed} />
       </Section>
@@ -139,15 +139,17 @@ export function Certificate(): JSX.Element {
   );
 }
 
-function VerdictView({ verdict, at, report, name }: { verdict: Verdict; at: Date; report: Report; name: string }): JSX.Element {
-  const { since, reasons, remedies } = report;
+function VerdictView({ verdict, at, name }: { verdict: Verdict; at: Date; name: string }): JSX.Element {
+  const { span, remedies } = verdict;
+  const since = span?.sinceUtc && timestampDate(span.sinceUtc);
   const failed = verdict.criteria.filter((one) => !one.holds);
+  const json = toJsonString(CertificateSchema, verdict, { alwaysEmitImplicit: true, useProtoFieldName: true });
   return (
     <div class={verdict.holds ? "verdict good" : "verdict bad"} data-holds={verdict.holds}>
       <p class="result" role="status">
         <strong>{verdict.holds ? "PASS" : "FAIL"}</strong>{" "}
         {verdict.holds ? "the emulator was not the bottleneck" : failed.map((one) => one.name).join(", ")}
-        {report.summary && !verdict.holds && `: ${report.summary}`}
+        {verdict.summary && !verdict.holds && `: ${verdict.summary}`}
       </p>
       <p class="note">
         As of {utc(at)}
@@ -165,7 +167,7 @@ function VerdictView({ verdict, at, report, name }: { verdict: Verdict; at: Date
       )}
       <Table label="criteria" head={["criterion", numeric("figure"), "limit", "holds"]}>
         {verdict.criteria.map((one) => (
-          <CriterionRow key={one.name} of={one} reason={reasons.get(one.name) ?? ""} />
+          <CriterionRow key={one.name} of={one} />
         ))}
       </Table>
       {verdict.remarks.map((remark) => (
@@ -173,14 +175,14 @@ function VerdictView({ verdict, at, report, name }: { verdict: Verdict; at: Date
           Note: {remark}
         </p>
       ))}
-      <button type="button" onClick={() => save(`certificate-${command.linkId(name)}-${at.toISOString().slice(0, 19).replaceAll(":", "")}.json`, "application/json", verdict.json)}>
+      <button type="button" onClick={() => save(`certificate-${command.linkId(name)}-${at.toISOString().slice(0, 19).replaceAll(":", "")}.json`, "application/json", json)}>
         Save as JSON
       </button>
     </div>
   );
 }
 
-function CriterionRow({ of, reason }: { of: Criterion; reason: string }): JSX.Element {
+function CriterionRow({ of }: { of: Criterion }): JSX.Element {
   return (
     <tr data-criterion={of.name} class={of.holds ? "" : "failed"}>
       <th scope="row">{of.name}</th>
@@ -189,7 +191,7 @@ function CriterionRow({ of, reason }: { of: Criterion; reason: string }): JSX.El
       </td>
       <td>
         {of.atLeast ? "at least" : "at most"} {figure(of.limit, of.unit)}
-        {reason && <span class="note">, {reason}</span>}
+        {of.reason && <span class="note">, {of.reason}</span>}
       </td>
       <td>{of.holds ? "yes" : <strong>no</strong>}</td>
     </tr>

@@ -8,7 +8,7 @@ use hw::lab::{CLIENT, Lab};
 use hw::nic::Nic;
 use smoke::iperf::Plan;
 use smoke::ping::Ping;
-use smoke::stats::{Link, Stats, drops};
+use smoke::stats::{LinkState, Stats, drops};
 use smoke::testbed::{CLIENT_INTERFACE, SERVER, SERVER_INTERFACE};
 use smoke::wait;
 use smoke::wire::Wire;
@@ -111,7 +111,7 @@ pub fn satellite_link_has_round_trip_and_rate(lab: &mut Lab, nic: Nic) -> anyhow
     ensure!((1.0..=VIASAT2_MBPS).contains(&mbps), "{mbps} Mb/s through {VIASAT2_MBPS} Mb/s");
     let stats = accounts_add_up(lab)?;
     let client = stats.client(&CLIENT.to_string())?;
-    let strange: Vec<_> = drops(&client.forward)
+    let strange: Vec<_> = drops(client.forward())
         .filter(|(reason, _)| !["aqm", "limit", "outage"].contains(reason))
         .collect();
     ensure!(strange.is_empty(), "dropped for {strange:?}");
@@ -200,10 +200,10 @@ fn tagged(from: usize, tags: u8, payload: usize) -> Vec<u8> {
 
 pub fn link_resumes_after_cable_is_replugged(lab: &mut Lab, nic: Nic) -> anyhow::Result<()> {
     lab.linkctl().set_profile("transparent", 1)?;
-    links(lab, [Link::Up, Link::Up])?;
+    links(lab, [LinkState::Up, LinkState::Up])?;
     let before = lab.linkctl().stats()?;
     lab.guest().qmp().set_link("nic-wan", false)?;
-    links(lab, [Link::Down, Link::Up])?;
+    links(lab, [LinkState::Down, LinkState::Up])?;
     let pings = lab.ping(3, Duration::from_millis(200))?;
     ensure!(pings.replies.is_empty(), "without a cable: {pings:?}");
     let without = lab.linkctl().stats()?;
@@ -220,7 +220,7 @@ pub fn link_resumes_after_cable_is_replugged(lab: &mut Lab, nic: Nic) -> anyhow:
         let ping = Ping::start(lab.client(), CLIENT, SERVER, 1, Duration::from_millis(200))?;
         Ok((ping.finish()?.lost() == 0).then_some(()))
     })?;
-    links(lab, [Link::Up, Link::Up])?;
+    links(lab, [LinkState::Up, LinkState::Up])?;
     let pings = lab.ping(10, Duration::from_millis(50))?;
     ensure!(pings.lost() == 0, "with the cable: {pings:?}");
     let stats = drained(lab)?;
@@ -229,10 +229,10 @@ pub fn link_resumes_after_cable_is_replugged(lab: &mut Lab, nic: Nic) -> anyhow:
 }
 
 /// Waits until the box reports these carriers.
-fn links(lab: &Lab, expected: [Link; 2]) -> anyhow::Result<()> {
+fn links(lab: &Lab, expected: [LinkState; 2]) -> anyhow::Result<()> {
     wait::until(&format!("wan and client to be {expected:?}"), Duration::from_secs(30), || {
         let stats = lab.linkctl().stats()?;
-        let found = ["wan", "client"].map(|name| stats.port(name).ok()?.link);
+        let found = ["wan", "client"].map(|name| stats.port(name).ok().map(|port| port.link()));
         Ok((found == expected.map(Some)).then_some(()))
     })?;
     Ok(())
@@ -248,7 +248,7 @@ pub fn dataplane_prints_counters_and_linkctl_box_returns_nics(
     let written = lab.guest().run("cat /run/accounts.json")?;
     let accounts = Stats::read(&written)?;
     accounts.conserved()?;
-    let (ended, seen) = (accounts.conservation, last.conservation);
+    let (ended, seen) = (accounts.conservation(), last.conservation());
     ensure!(ended.held == 0 && ended.received >= seen.received, "{ended:?} after {seen:?}");
     let (before, taken) = (lab.guest().run("cat /run/before")?, lab.guest().run("box-state")?);
     lab.guest().run("linkctl box undo")?;
@@ -265,7 +265,7 @@ fn drained(lab: &Lab) -> anyhow::Result<Stats> {
     let mut last = 0;
     let stats = wait::until("the box has sent all that it holds", DRAIN, || {
         let stats = lab.linkctl().stats()?;
-        let totals = stats.conservation;
+        let totals = stats.conservation();
         let still = totals.received == last && totals.held == 0;
         last = totals.received;
         Ok((still && stats.ports.iter().all(|p| p.staged == 0)).then_some(stats))
@@ -291,7 +291,7 @@ fn accounts_add_up(lab: &Lab) -> anyhow::Result<Stats> {
 
 fn sums_agree(lab: &Lab, stats: &Stats) -> anyhow::Result<()> {
     stats.conserved()?;
-    let totals = stats.conservation;
+    let totals = stats.conservation();
     let (mut came, mut left) = (0, 0);
     for (host, interface, name) in
         [(lab.server(), SERVER_INTERFACE, "wan"), (lab.client(), CLIENT_INTERFACE, "client")]

@@ -7,7 +7,7 @@ use anyhow::ensure;
 use p4::bed::{Bed, on_bed};
 use p4::numbered::Numbered;
 use smoke::cpus::Cpus;
-use smoke::stats::{Count, Pipe, Stats, drops};
+use smoke::stats::{Count, DropReason, Pipe, Stats, drops};
 use smoke::testbed::{CLIENT_INTERFACE, SAT_INTERFACE, SERVER_INTERFACE};
 use smoke::wait;
 
@@ -51,10 +51,10 @@ impl Books {
         let books = Self {
             into: [server_out, client_out],
             out: [client_in, server_in],
-            received: sum(|p| p.received),
-            sent: sum(|p| p.sent),
-            dropped: sum(|p| p.dropped.total()),
-            held: sum(|p| p.held),
+            received: sum(|p| p.received()),
+            sent: sum(|p| p.sent()),
+            dropped: sum(|p| p.dropped_total()),
+            held: sum(|p| p.held()),
             taken: fate("received"),
             returned: fate("returned"),
             delivered: fate("delivered"),
@@ -151,7 +151,7 @@ pub fn every_frame_is_counted_across_changes(cpus: &Cpus) -> anyhow::Result<()> 
             }
             for (client, direction, pipe) in stats.pipes() {
                 let dropped = drops(pipe).map(|(reason, count)| (reason, count.packets));
-                let received = pipe.received.packets;
+                let received = pipe.received().packets;
                 println!("    {client} {direction}: {received}, {:?}", Vec::from_iter(dropped));
             }
             let own = [[forward.sent, forward.came], [back.sent, back.came]];
@@ -160,7 +160,7 @@ pub fn every_frame_is_counted_across_changes(cpus: &Cpus) -> anyhow::Result<()> 
             ensure!(after.gated[0] > before.gated[0], "the gate dropped no frame: {after:?}");
             let lost = [after.lost[0] - before.lost[0], after.lost[1] - before.lost[1]];
             ensure!(lost[0] > 0 && lost[1] > 0, "the switch lost nothing: {after:?}");
-            let shim = stats.packets(|p| p.dropped.shim);
+            let shim = stats.packets(|p| p.dropped_for(DropReason::Shim));
             ensure!(shim == 0, "{shim} frames reached the box without a shim");
             return Ok(());
         }

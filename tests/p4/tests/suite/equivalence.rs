@@ -8,7 +8,7 @@ use p4::law::{Bursts, runs};
 use p4::numbered::Numbered;
 use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
-use smoke::stats::{Count, Pipe, Stats};
+use smoke::stats::{Count, DropReason, Pipe, Stats};
 use smoke::testbed::{Options, SAT_INTERFACE, SERVER, Testbed};
 
 use super::SEED;
@@ -69,13 +69,13 @@ fn losses(hosts: &Testbed, linkctl: &Linkctl, packets: usize) -> anyhow::Result<
         for client in 0..CLIENTS {
             let name = hosts.client_address(client).to_string();
             let pipe = |stats: &Stats, of: fn(&Pipe) -> Count| {
-                stats.client(&name).map_or(0, |c| of(&c.forward).packets)
+                stats.client(&name).map_or(0, |c| of(c.forward()).packets)
             };
             let during = |of: fn(&Pipe) -> Count| pipe(&after, of) - pipe(&before, of);
             let lost = frames.lost_of(client);
             let gone = lost.iter().filter(|lost| **lost).count() as u64;
-            let (came, sent) = (during(|p| p.received), during(|p| p.sent));
-            let counted = during(|p| p.dropped.loss);
+            let (came, sent) = (during(|p| p.received()), during(|p| p.sent()));
+            let counted = during(|p| p.dropped_for(DropReason::Loss));
             let all = lost.len() as u64;
             ensure!(came == all, "{name}: {came} of {all} frames reached the box");
             ensure!(counted == gone, "{name}: {gone} lost, {counted} counted");

@@ -108,9 +108,9 @@ fn meanwhile<T: Send>(
 /// When the plan of a box took effect, in nanoseconds since 1970.
 fn effective(linkctl: &Linkctl) -> anyhow::Result<i128> {
     let shown = linkctl.show()?;
-    let text = shown["effective_utc"].as_str().with_context(|| format!("no instant: {shown}"))?;
-    let at: jiff::Timestamp = text.parse().with_context(|| format!("read {text}"))?;
-    Ok(at.as_nanosecond())
+    let at = shown.applied.and_then(|applied| applied.effective_utc);
+    let at = at.with_context(|| format!("no instant: {shown:?}"))?;
+    Ok(i128::from(at.seconds) * 1_000_000_000 + i128::from(at.nanos))
 }
 
 fn owned(members: &[Member]) -> Vec<u32> {
@@ -162,12 +162,12 @@ fn of_scale(cpus: &Cpus, Scale { clients: count, moved: many }: Scale) -> anyhow
         let stats = traffic.complete(&linkctl)?;
         let of_boxes = (0..BOXES).map(|number| drained(&bed.linkctl_of(number)?));
         let of_boxes: Vec<_> = of_boxes.collect::<anyhow::Result<_>>()?;
-        let came = |stats: &Stats| stats.packets(|pipe| pipe.received);
+        let came = |stats: &Stats| stats.packets(|pipe| pipe.received());
         let each: Vec<_> = of_boxes.iter().map(came).collect();
         println!("    packets: {each:?} at the boxes, {} in the group", came(&stats));
         ensure!(each.iter().sum::<u64>() == came(&stats), "{each:?}: {}", came(&stats));
         for stats in &of_boxes {
-            let used = stats.clients.iter().filter(|it| it.forward.received.packets > 0);
+            let used = stats.clients.iter().filter(|it| it.forward().received().packets > 0);
             let used = used.filter(|it| it.client.starts_with("ship-")).count();
             ensure!(used == count / BOXES, "{used} clients at a box");
         }
@@ -185,7 +185,7 @@ fn of_scale(cpus: &Cpus, Scale { clients: count, moved: many }: Scale) -> anyhow
         // Moves under load.
         let own = |bed: &GroupBed, box_: usize| -> anyhow::Result<Vec<String>> {
             let stats = bed.linkctl_of(box_)?.stats()?;
-            let used = stats.clients.iter().filter(|it| it.forward.received.packets > 0);
+            let used = stats.clients.iter().filter(|it| it.forward().received().packets > 0);
             let named = used.map(|it| it.client.clone()).filter(|it| it.starts_with("ship-"));
             Ok(named.collect())
         };

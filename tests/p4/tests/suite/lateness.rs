@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use nix::sys::signal::Signal;
-use p4::bed::{Bed, Shown, Times, on_bed};
+use p4::bed::{Bed, Shown, on_bed};
 use p4::numbered::Numbered;
 use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
+use smoke::pb::TimeHistogram as Times;
 use smoke::stats::Lateness;
 use smoke::wait;
 
@@ -39,7 +40,7 @@ pub fn switch_and_dataplane_agree_on_lateness(cpus: &Cpus) -> anyhow::Result<()>
         for _ in 0..3 {
             let (times, late) = excess(bed, &linkctl, true)?;
             // The stops must have caused lateness.
-            ensure!(late.p99 > STOP.as_nanos() as u64 / 2, "nothing was made late: {late:?}");
+            ensure!(late.p99_ns > STOP.as_nanos() as u64 / 2, "nothing was made late: {late:?}");
             seen = agrees(&times, late, latency.1);
             if seen.is_ok() {
                 break;
@@ -51,7 +52,7 @@ pub fn switch_and_dataplane_agree_on_lateness(cpus: &Cpus) -> anyhow::Result<()>
 
 /// Compares both quantiles, within the latency of switch and wires and a bucket.
 fn agrees(times: &Times, late: Lateness, latency: u64) -> anyhow::Result<()> {
-    for (name, q, late_ns) in [("p50", 0.5, late.p50), ("p99", 0.99, late.p99)] {
+    for (name, q, late_ns) in [("p50", 0.5, late.p50_ns), ("p99", 0.99, late.p99_ns)] {
         let (low, high) = quantile(times, q);
         println!("    {name}: late by {late_ns} ns, excess of {low} to {high} ns");
         ensure!(high >= late_ns, "{name}: the switch measured less than the dataplane reports");
@@ -94,18 +95,18 @@ fn excess(bed: &mut Bed, linkctl: &Linkctl, stop: bool) -> anyhow::Result<(Times
     ensure!(lost == 0, "{lost} frames were lost");
     // The switch measures sentinels as well; there is one.
     let count = |shown: &Shown| {
-        shown.forward_excess_ns.as_ref().map_or(0, |t| t.counts.iter().sum::<u64>()) + shown.early
+        shown.forward_excess.as_ref().map_or(0, |t| t.counts.iter().sum::<u64>()) + shown.early
     };
     let all = count(&before) + HELD as u64 + 1;
     let after = bed.until(&format!("{all} frames are timed"), |shown| count(shown) == all)?;
-    let times = |shown: &Shown| shown.forward_excess_ns.clone().context("no excess");
+    let times = |shown: &Shown| shown.forward_excess.clone().context("no excess");
     let (mut now, then) = (times(&after)?, times(&before)?);
     for (now, then) in now.counts.iter_mut().zip(&then.counts) {
         *now -= then;
     }
     let early = after.early - before.early;
     ensure!(early == 0, "{early} frames returned early");
-    Ok((now, stats.lateness_ns))
+    Ok((now, stats.lateness()))
 }
 
 /// Bounds of the bucket that contains a quantile.
@@ -115,8 +116,8 @@ fn quantile(times: &Times, q: f64) -> (u64, u64) {
     for (bucket, count) in times.counts.iter().enumerate() {
         sum += count;
         if sum as f64 >= q * all as f64 {
-            let low = bucket.checked_sub(1).and_then(|b| times.bounds.get(b));
-            let high = times.bounds.get(bucket);
+            let low = bucket.checked_sub(1).and_then(|b| times.bounds_ns.get(b));
+            let high = times.bounds_ns.get(bucket);
             return (low.copied().unwrap_or(0), high.copied().unwrap_or(u64::MAX / 2));
         }
     }

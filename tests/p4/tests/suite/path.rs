@@ -10,6 +10,7 @@ use smoke::cpus::Cpus;
 use smoke::iperf::{Download, Plan};
 use smoke::linkctl::Linkctl;
 use smoke::namespace::Namespace;
+use smoke::pb;
 use smoke::ping::{Ping, Pings};
 use smoke::stats::Stats;
 use smoke::testbed::{SAT_INTERFACE, SERVER, Testbed};
@@ -43,7 +44,7 @@ pub fn drained(linkctl: &Linkctl) -> anyhow::Result<Stats> {
     let mut last = None;
     let stats = wait::until("the box holds nothing", DRAINED, || {
         let stats = linkctl.stats()?;
-        let counted = stats.conservation;
+        let counted = stats.conservation();
         match last {
             Some((at, seen)) if seen == counted => {
                 let settled =
@@ -90,11 +91,11 @@ pub fn satellite_link_works_behind_switch(cpus: &Cpus) -> anyhow::Result<()> {
         ensure!(transfer.mbps_second_half() > 1.0, "{transfer:?}");
         let stats = drained(&linkctl)?;
         let client = stats.client(&bed.hosts.client_address(0).to_string())?;
-        ensure!(client.forward.sent.packets > 1_000, "{client:?}");
+        ensure!(client.forward().sent().packets > 1_000, "{client:?}");
         let shown = bed.shown()?;
         println!("    the switch: {:?}", shown.counts);
-        ensure!(shown.place("delay") == Some("dataplane"), "{:?}", shown.stages);
-        ensure!(shown.place("classification") == Some("switch"), "{:?}", shown.stages);
+        ensure!(!shown.runs("delay"), "{:?}", shown.stages);
+        ensure!(shown.runs("classification"), "{:?}", shown.stages);
         Ok(())
     })
 }
@@ -113,15 +114,15 @@ pub fn switch_and_box_share_memory(cpus: &Cpus) -> anyhow::Result<()> {
         bed.hosts.client().run(&full)?;
         let stats = drained(&linkctl)?;
         let client = stats.client(&bed.hosts.client_address(0).to_string())?;
-        ensure!(client.forward.sent.packets >= 50, "{client:?}");
+        ensure!(client.forward().sent().packets >= 50, "{client:?}");
         let shown = bed.shown()?;
-        ensure!(shown.place("classification") == Some("switch"), "{:?}", shown.stages);
+        ensure!(shown.runs("classification"), "{:?}", shown.stages);
         Ok(())
     })
 }
 
 pub fn placed(bed: &Bed, stage: &str) -> anyhow::Result<Shown> {
-    bed.until(&format!("{stage} is the switch's"), |s| s.place(stage) == Some("switch"))
+    bed.until(&format!("{stage} is the switch's"), |s| s.runs(stage))
 }
 
 /// Frames that linkd counts as sent in the forward direction and that did not leave by the
@@ -130,7 +131,7 @@ pub fn placed(bed: &Bed, stage: &str) -> anyhow::Result<Shown> {
 pub fn silent(hosts: &Testbed, before: (&Stats, u64), after: &Stats) -> anyhow::Result<(u64, u64)> {
     let forward = |stats: &Stats| {
         let pipes = stats.pipes().filter(|(_, way, _)| *way == "forward");
-        pipes.map(|(_, _, pipe)| pipe.sent.packets).sum::<u64>()
+        pipes.map(|(_, _, pipe)| pipe.sent().packets).sum::<u64>()
     };
     let [left, _] = interface(hosts.emulator(), SAT_INTERFACE)?;
     let sent = forward(after) - forward(before.0);
@@ -167,7 +168,7 @@ pub fn switch_killed_in_mid_run_resumes_link(cpus: &Cpus) -> anyhow::Result<()> 
             frames.one()?;
         }
         bed.kill_switch()?;
-        bed.until("linkd knows that the switch is gone", |s| s.phase == "lost")?;
+        bed.until("linkd knows that the switch is gone", |s| s.phase() == pb::SwitchPhase::Lost)?;
         linkctl.stats()?.conserved()?;
         bed.start_switch()?;
         let started = Instant::now();
@@ -214,13 +215,16 @@ struct Copied {
 impl Copied {
     fn read(bed: &Bed, stats: &Stats, client: &str) -> anyhow::Result<Self> {
         let shown = bed.shown()?;
-        let listed = shown.mirror.as_ref().is_some_and(|mirror| mirror.clients == [client]);
+        let listed = shown
+            .mirror
+            .as_ref()
+            .is_some_and(|it| it.mirror.as_ref().is_some_and(|it| it.clients == [client]));
         ensure!(listed, "the copies of {client} are gone: {shown:?}");
         let (made, sent) = shown.copies();
         let [_, arrived] = interface(bed.hosts.emulator(), MIRROR_INTERFACE)?;
         let of = stats.client(client)?;
-        let received = [&of.forward, &of.r#return].map(|pipe| pipe.received.packets);
-        let sent_on = [&of.forward, &of.r#return].map(|pipe| pipe.sent.packets);
+        let received = [of.forward(), of.back()].map(|pipe| pipe.received().packets);
+        let sent_on = [of.forward(), of.back()].map(|pipe| pipe.sent().packets);
         let frames = [received[0], received[1], sent_on[0], sent_on[1]];
         Ok(Self { made, sent, arrived, frames })
     }

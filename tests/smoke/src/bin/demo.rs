@@ -282,7 +282,7 @@ fn limited_by_the_rate(samples: &[Sample], from: &Change, to: &Change) -> Vec<(f
 
 fn drained(linkctl: &Linkctl) -> anyhow::Result<()> {
     wait::until("the emulator holds nothing", Duration::from_secs(30), || {
-        Ok((linkctl.stats()?.conservation.held == 0).then_some(()))
+        Ok((linkctl.stats()?.conservation().held == 0).then_some(()))
     })?;
     Ok(())
 }
@@ -310,7 +310,7 @@ fn summarise(
         change,
         queue: summary::Queue::of(stats),
         lateness_us: summary::Lateness::of(stats),
-        conservation: Conservation { exact: stats.conserved().is_ok(), ..stats.conservation },
+        conservation: Conservation { exact: stats.conserved().is_ok(), ..stats.conservation() },
         emulator_drops: stats.emulator_drops,
     }
 }
@@ -318,14 +318,14 @@ fn summarise(
 /// For each sample, its time and the bytes sent in the forward direction so far.
 fn sent(samples: &[Sample]) -> impl Iterator<Item = (u64, u64)> {
     samples.iter().map(|s| {
-        let bytes = s.stats.clients.iter().map(|c| c.forward.sent.bytes).sum();
+        let bytes = s.stats.clients.iter().map(|c| c.forward().sent().bytes).sum();
         (s.stats.time_ns, bytes)
     })
 }
 
 /// Bytes in the forward queues.
 fn queued(stats: &Stats) -> u64 {
-    stats.clients.iter().map(|c| c.forward.queue.bytes).sum()
+    stats.clients.iter().map(|c| c.forward().queue().bytes).sum()
 }
 
 fn live(before: Option<&Sample>, now: Option<&Sample>) -> String {

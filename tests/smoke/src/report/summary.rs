@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `summary.json`: the figures of a run under stable keys.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use crate::stats::{Conservation, Stats};
+use crate::pb;
+use crate::stats::{DropReason, Stats};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
@@ -16,9 +17,14 @@ pub struct Summary {
     /// Lateness of packets that left the emulator.
     pub lateness_us: Lateness,
     /// Packets of all clients and directions at the end of the run.
-    pub conservation: Conservation,
+    #[serde(serialize_with = "balance")]
+    pub conservation: pb::Conservation,
     /// Packets that the emulator itself lost.
     pub emulator_drops: u64,
+}
+
+fn balance<S: Serializer>(of: &pb::Conservation, serializer: S) -> Result<S::Ok, S::Error> {
+    proto::json(of).serialize(serializer)
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -69,11 +75,11 @@ pub struct Lateness {
 impl Queue {
     #[must_use]
     pub fn of(stats: &Stats) -> Self {
-        let pipes = || stats.clients.iter().map(|c| &c.forward);
+        let pipes = || stats.clients.iter().map(|c| c.forward());
         Self {
             max_bytes: pipes().map(|p| p.queue_max_bytes).max().unwrap_or(0),
-            aqm_drops: pipes().map(|p| p.dropped.aqm.packets).sum(),
-            overflow_drops: pipes().map(|p| p.dropped.limit.packets).sum(),
+            aqm_drops: pipes().map(|p| p.dropped_for(DropReason::Aqm).packets).sum(),
+            overflow_drops: pipes().map(|p| p.dropped_for(DropReason::Limit).packets).sum(),
         }
     }
 }
@@ -82,8 +88,8 @@ impl Lateness {
     #[must_use]
     pub fn of(stats: &Stats) -> Self {
         let us = |ns: u64| ns as f64 / 1000.0;
-        let late = stats.lateness_ns;
-        Self { p50: us(late.p50), p99: us(late.p99), p999: us(late.p999) }
+        let late = stats.lateness();
+        Self { p50: us(late.p50_ns), p99: us(late.p99_ns), p999: us(late.p999_ns) }
     }
 }
 

@@ -6,8 +6,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use super::reference::{Figure, IDLE_RTT_MS, steady};
 use super::summary::Summary;
-use crate::stats::Stats;
-use view::Dropped;
+use crate::stats::{DropReason, Stats};
 
 #[must_use]
 pub fn table(summary: &Summary, stats: &Stats) -> String {
@@ -56,10 +55,9 @@ pub fn table(summary: &Summary, stats: &Stats) -> String {
         format!("{:.1}", summary.queue.max_bytes as f64 / 1e6),
         "up to 36".to_owned(),
     );
-    let mut dropped = Dropped::default();
-    stats.pipes().for_each(|(_, _, pipe)| dropped += &pipe.dropped);
-    for (reason, count) in dropped.reasons() {
-        row(&format!("packets dropped: {reason}"), count.packets.to_string(), String::new());
+    for reason in DropReason::ALL {
+        let packets = stats.packets(|pipe| pipe.dropped_for(reason));
+        row(&format!("packets dropped: {}", reason.word()), packets.to_string(), String::new());
     }
     let late = summary.lateness_us;
     row(

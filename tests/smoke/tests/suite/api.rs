@@ -31,7 +31,7 @@ pub fn python_client_needs_reflection_only(cpus: &Cpus) -> anyhow::Result<()> {
     let Some(python) = python()? else { return Ok(()) };
     on_bed(cpus, emulator(1), |bed| {
         let linkctl = bed.linkctl()?;
-        let before = linkctl.show()?["generation"].as_u64().context("no generation")?;
+        let before = linkctl.generation()?;
         let mut client = Command::new(&python);
         client.arg(CLIENT).arg(bed.linkd_socket());
         let answer: Value = serde_json::from_str(&run(client, LIMIT)?.success()?)?;
@@ -42,7 +42,7 @@ pub fn python_client_needs_reflection_only(cpus: &Cpus) -> anyhow::Result<()> {
         let seen = answer["seen"].as_array().context("no statistics")?;
         ensure!(seen.len() == 3 && seen.iter().all(|g| *g == before + 2), "{answer}");
         ensure!(answer["rate_bps"] == 72_000_000, "{answer}");
-        ensure!(linkctl.show()?["generation"] == before + 2, "not this link: {answer}");
+        ensure!(linkctl.generation()? == before + 2, "not this link: {answer}");
         Ok(())
     })
 }
@@ -159,7 +159,8 @@ async fn one(mut client: LinkemuClient<Channel>, n: u64) -> anyhow::Result<(u64,
     let request_id = format!("patch-{n}");
     let request = pb::UpdateLinksRequest { updates: vec![pipe.into()], request_id };
     let answer = client.update_links(request).await.with_context(|| format!("patch {n}"))?;
-    let applied = answer.into_inner().into_one().applied.context("an answer without a generation")?;
+    let applied =
+        answer.into_inner().into_one().applied.context("an answer without a generation")?;
     Ok((applied.generation, asked.elapsed()))
 }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 use smoke::cpus::Cpus;
 use smoke::namespace::Namespace;
 use smoke::process::{Process, run};
+use smoke::stats::DropReason;
 use smoke::testbed::{SERVER, Testbed};
 use smoke::wait;
 
@@ -46,7 +47,7 @@ pub fn fit_of_probe_log_recovers_base_and_slot(cpus: &Cpus, form: Form) -> anyho
         punctual(&stats, STALL)?;
         // Only the channel loses packets.
         dropped_only_for(&stats, &["outage"])?;
-        let lost = stats.packets(|p| p.dropped.outage);
+        let lost = stats.packets(|p| p.dropped_for(DropReason::Outage));
         // The sender skips probes that it could not send in time.
         ensure!(count("sent")? + count("skipped")? == seconds * PROBES_PER_S, "{measured}");
         ensure!(count("lost")? == lost, "the channel lost {lost}, the probe reports {measured}");

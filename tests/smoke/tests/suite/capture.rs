@@ -16,7 +16,7 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 use serde_json::Value;
 use smoke::cpus::Cpus;
 use smoke::process::Process;
-use smoke::stats::Pipe;
+use smoke::stats::{DropReason, Pipe};
 use smoke::testbed::SERVER;
 use smoke::udp::{FULL_FRAME_BYTES, Flow, Receiver, Sender};
 use smoke::wait;
@@ -51,7 +51,7 @@ pub fn captured_packets_match_counters(cpus: &Cpus) -> anyhow::Result<()> {
         linkctl.set_profile(&written(bed, "lossy.toml", LOSSY)?, SEED)?;
         let client = bed.client_address(0).to_string();
         let before = linkctl.stats()?;
-        let before = before.client(&client).map(|c| [c.forward.clone(), c.r#return.clone()]).ok();
+        let before = before.client(&client).map(|c| [c.forward().clone(), c.back().clone()]).ok();
         let file = bed.directory().path("run.pcapng");
         let path = file.display().to_string();
         let arguments = ["capture", "--client", &client, "-w", &path];
@@ -88,13 +88,16 @@ pub fn captured_packets_match_counters(cpus: &Cpus) -> anyhow::Result<()> {
         let captured = Captured::read(&file)?;
         let of = stats.client(&client)?;
         for (i, (name, pipe)) in
-            [("forward", &of.forward), ("return", &of.r#return)].iter().enumerate()
+            [("forward", of.forward()), ("return", of.back())].iter().enumerate()
         {
             let before = before.as_ref().map(|b| b[i].clone()).unwrap_or_default();
             captured.agrees(name, pipe, &before)?;
         }
-        ensure!(of.forward.dropped.outage.packets > 0, "no outage came");
-        ensure!(of.forward.dropped.limit.packets > 0, "the queue did not overflow");
+        ensure!(of.forward().dropped_for(DropReason::Outage).packets > 0, "no outage came");
+        ensure!(
+            of.forward().dropped_for(DropReason::Limit).packets > 0,
+            "the queue did not overflow"
+        );
         captured.each_ends_once()
     })
 }
@@ -155,15 +158,14 @@ impl Captured {
     /// At each point there are as many copies as counted packets.
     fn agrees(&self, direction: &str, pipe: &Pipe, before: &Pipe) -> anyhow::Result<()> {
         let count = |point: &str| self.at(&format!("{direction}-{point}")).count() as u64;
-        let received = pipe.received.packets - before.received.packets;
-        let sent = pipe.sent.packets - before.sent.packets;
+        let received = pipe.received().packets - before.received().packets;
+        let sent = pipe.sent().packets - before.sent().packets;
         ensure!(count("in") == received, "{direction}: {} in, {received} received", count("in"));
         ensure!(count("out") == sent, "{direction}: {} out, {sent} sent", count("out"));
         let mut dropped = 0;
-        for ((reason, now), (_, earlier)) in
-            pipe.dropped.reasons().into_iter().zip(before.dropped.reasons())
-        {
-            let n = now.packets - earlier.packets;
+        for reason in DropReason::ALL {
+            let n = pipe.dropped_for(reason).packets - before.dropped_for(reason).packets;
+            let reason = reason.word();
             let words = format!("dropped: {reason}");
             let point = format!("{direction}-drop");
             let copies = self.at(&point).filter(|c| c.comment == words).count() as u64;

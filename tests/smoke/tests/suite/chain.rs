@@ -72,9 +72,9 @@ fn shares(bed: &Testbed, linkctl: &Linkctl, backbone: &Linkctl) -> anyhow::Resul
     let main = drained(linkctl)?;
     let forward = |stats: &Stats| -> u64 {
         let pipes = stats.pipes().filter(|(_, way, _)| *way == "forward");
-        pipes.map(|(_, _, pipe)| pipe.received.packets).sum()
+        pipes.map(|(_, _, pipe)| pipe.received().packets).sum()
     };
-    let (entered, wan) = (forward(&main) + forward(&shared), main.port("wan")?.received.packets);
+    let (entered, wan) = (forward(&main) + forward(&shared), main.port("wan")?.received().packets);
     ensure!(entered == wan, "{entered} packets in main and the shared link, {wan} at the port");
     had_room(bed.client())?;
     punctual(&shared, STALL)?;
@@ -87,9 +87,12 @@ fn shares(bed: &Testbed, linkctl: &Linkctl, backbone: &Linkctl) -> anyhow::Resul
         let through = shared.client(name)?;
         let address = bed.client_address(n).to_string();
         let own = access.client(&address)?;
-        ensure!(through.forward.received.packets == sent[n].packets, "{name}: {through:?}");
-        ensure!(through.forward.sent == own.forward.received, "{name}: {through:?}, {own:?}");
-        ensure!(own.r#return.sent == through.r#return.received, "{name}: {through:?}, {own:?}");
+        ensure!(through.forward().received().packets == sent[n].packets, "{name}: {through:?}");
+        ensure!(
+            through.forward().sent() == own.forward().received(),
+            "{name}: {through:?}, {own:?}"
+        );
+        ensure!(own.back().sent() == through.back().received(), "{name}: {through:?}, {own:?}");
     }
     let rate = |n: usize| received[n].rate_bps(1.0, SECONDS as f64) / 1e6;
     let rates = [rate(0), rate(1), rate(2)];
@@ -184,7 +187,8 @@ pub fn backlogged_access_links_get_what_cross_traffic_leaves(cpus: &Cpus) -> any
         // The next link with that name has none of this.
         done(&linkctl, &add)?;
         let stats = backbone.stats()?;
-        let count = stats.packets(|pipe| pipe.received) + stats.packets(|pipe| pipe.cross_offered);
+        let count =
+            stats.packets(|pipe| pipe.received()) + stats.packets(|pipe| pipe.cross_offered());
         ensure!(count == 0, "{:?}", stats.clients);
         done(&linkctl, &["link", "remove", BACKBONE])
     })
@@ -224,22 +228,22 @@ fn gets_rest(bed: &Testbed, linkctl: &Linkctl, backbone: &Linkctl) -> anyhow::Re
     for stats in stats.iter().chain([&shared]) {
         punctual(stats, STALL)?;
         dropped_only_for(stats, &[])?;
-        let dropped = stats.packets(|pipe| pipe.cross_dropped);
+        let dropped = stats.packets(|pipe| pipe.cross_dropped());
         ensure!(dropped == 0, "{dropped} phantom frames dropped: the queue was full");
     }
     let received = receivers.into_iter().map(Receiver::finish).collect::<Result<Vec<_>, _>>()?;
     let mut through = 0;
     for (n, (sent, received)) in sent.iter().zip(&received).enumerate() {
-        let own = &stats[n].client(&bed.client_address(n).to_string())?.forward;
+        let own = stats[n].client(&bed.client_address(n).to_string())?.forward();
         let arrived = received.arrivals.len() as u64;
-        if own.received.packets != *sent {
+        if own.received().packets != *sent {
             return Err(Certain(format!("{sent} packets of the link, but it has {own:?}")).into());
         }
         ensure!(arrived == *sent, "{sent} sent, {arrived} arrived");
-        through += own.received.packets;
+        through += own.received().packets;
     }
-    let common = &shared.client(ALL)?.forward;
-    ensure!(common.sent.packets == through, "{common:?}, {through} in the access links");
+    let common = shared.client(ALL)?.forward();
+    ensure!(common.sent().packets == through, "{common:?}, {through} in the access links");
     let rates = |[from, to]: [f64; 2]| -> f64 {
         received.iter().map(|one: &Received| one.rate_bps(from, to) / 1e6).sum()
     };
@@ -257,7 +261,7 @@ fn crosses(link: &Linkctl, mbps: f64) -> anyhow::Result<()> {
     let offered = || -> anyhow::Result<(u64, u64)> {
         let stats = link.stats()?;
         stats.conserved()?;
-        Ok((stats.time_ns, stats.client(ALL)?.forward.cross_offered.bytes))
+        Ok((stats.time_ns, stats.client(ALL)?.forward().cross_offered().bytes))
     };
     let (began, first) = offered()?;
     std::thread::sleep(Duration::from_secs(1));

@@ -80,23 +80,26 @@ pub fn four_overloaded_clients_do_not_disturb_fifth(cpus: &Cpus, form: Form) -> 
         had_room(bed.client())?;
         for (client, receiver) in receivers.into_iter().enumerate() {
             let received = receiver.finish()?;
-            let forward = &stats.client(&bed.client_address(client).to_string())?.forward;
+            let forward = stats.client(&bed.client_address(client).to_string())?.forward();
             ensure!(sent[client].refused == 0, "{sent:?}");
             ensure!(received.overflowed == 0, "the receiver lost {}", received.overflowed);
             let what = format!("client {client}, Mbit/s");
             overload.delivers(&what, &sent[client], &received, &stats)?;
             ensure!(received.out_of_order() == 0, "client {client} is out of order");
-            ensure!(forward.received.packets == sent[client].packets, "client {client}: {sent:?}");
             ensure!(
-                forward.sent.packets == received.arrivals.len() as u64,
+                forward.received().packets == sent[client].packets,
+                "client {client}: {sent:?}"
+            );
+            ensure!(
+                forward.sent().packets == received.arrivals.len() as u64,
                 "client {client}: {:?}, {} arrived",
-                forward.sent,
+                forward.sent(),
                 received.arrivals.len()
             );
         }
         dropped_only_for(&stats, &["aqm", "limit"])?;
         let fifth = stats.client(&bed.client_address(OVERLOADED).to_string())?;
-        for (direction, pipe) in [("forward", &fifth.forward), ("return", &fifth.r#return)] {
+        for (direction, pipe) in [("forward", fifth.forward()), ("return", fifth.back())] {
             // The queue holds pings only.
             ensure!(
                 pipe.queue_max_bytes <= u64::from(Survey::SERIES) * PING_BYTES,

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use serde_json::Value;
 use smoke::cpus::Cpus;
+use smoke::pb;
 use smoke::process::run;
 use smoke::testbed::SERVER;
 use smoke::udp::{Arrival, Flow, Sender};
@@ -67,7 +67,8 @@ pub fn scenario_swaps_delays_of_two_links_at_one_instant(cpus: &Cpus) -> anyhow:
         for stats in &stats {
             dropped_only_for(stats, &[])?;
         }
-        let effective = |shown: Value| shown["effective_ns"].as_u64().context("no instant");
+        let effective =
+            |shown: pb::Link| shown.applied.map(|at| at.effective_ns).context("no instant");
         let [main, other] = [effective(linkctl.show()?)?, effective(lab.show()?)?];
         ensure!(main == other, "main changed at {main} ns, {LAB} at {other} ns");
         // The longer delay begins with a gap, and the shorter one ends with packets that had to keep

@@ -115,7 +115,7 @@ fn known(host: &Namespace, address: Ipv4Addr, mac: Mac, interface: &str) -> anyh
 /// Packets that a port received, by the clients' counters.
 fn arrived(stats: &Stats, port: &str) -> u64 {
     let direction = if port == "wan" { "forward" } else { "return" };
-    stats.pipes().filter(|(_, d, _)| *d == direction).map(|(_, _, p)| p.received.packets).sum()
+    stats.pipes().filter(|(_, d, _)| *d == direction).map(|(_, _, p)| p.received().packets).sum()
 }
 
 /// One frame of each form.

@@ -4,6 +4,7 @@
 use anyhow::ensure;
 use smoke::cpus::Cpus;
 use smoke::ping::Survey;
+use smoke::stats::DropReason;
 use smoke::testbed::SERVER;
 
 use super::{Form, SEED, drained, dropped_only_for, emulator, on_bed, within};
@@ -44,8 +45,8 @@ pub fn idle_pings_match_measured_link(cpus: &Cpus, form: Form) -> anyhow::Result
         // Only the channel loses packets.
         dropped_only_for(&stats, &["outage"])?;
         let client = stats.client(&source.to_string())?;
-        let outages =
-            client.forward.dropped.outage.packets + client.r#return.dropped.outage.packets;
+        let outages = client.forward().dropped_for(DropReason::Outage).packets
+            + client.back().dropped_for(DropReason::Outage).packets;
         ensure!(pings.lost() as u64 == outages, "{} lost, outages {outages}", pings.lost());
         Ok(())
     })

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use serde_json::Value;
 use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
+use smoke::pb;
 use smoke::ping::{Ping, Pings};
 use smoke::stats::Stats;
 use smoke::testbed::{Options, SERVER, Testbed};
@@ -33,17 +34,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The second client's address is of the link `lab1`.
 fn add(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<Linkctl> {
     let prefix = format!("{}/32", bed.client_address(1));
-    let added =
-        linkctl.run(&["link", "add", LAB, "--memory", "64MiB", "--prefix", &prefix])?.success()?;
-    let added: Value = serde_json::from_str(&added)?;
-    ensure!(added["memory_bytes"] == 64 << 20 && added["clients"] == 16, "{added}");
+    let added: pb::NamedLink =
+        linkctl.answer(&["link", "add", LAB, "--memory", "64MiB", "--prefix", &prefix])?;
+    ensure!(added.memory_bytes == 64 << 20 && added.clients == 16, "{added:?}");
     Ok(linkctl.with("--link", LAB))
 }
 
 fn acquired(linkctl: &Linkctl, holder: &str) -> anyhow::Result<Linkctl> {
-    let lease = linkctl.run(&["lease", "acquire", "--holder", holder, "--ttl", "1min"])?;
-    let lease: Value = serde_json::from_str(&lease.success()?)?;
-    Ok(linkctl.with("--lease", lease["token"].as_str().context("no token")?))
+    let lease: pb::AcquireLeaseResponse =
+        linkctl.answer(&["lease", "acquire", "--holder", holder, "--ttl", "1min"])?;
+    Ok(linkctl.with("--lease", &lease.token))
 }
 
 pub fn two_leases_share_box_without_effect_on_each_other(cpus: &Cpus) -> anyhow::Result<()> {
@@ -65,7 +65,7 @@ pub fn two_leases_share_box_without_effect_on_each_other(cpus: &Cpus) -> anyhow:
         ensure!(quiet == patched, "{:?}", quiet.symmetric_difference(&patched).take(5));
         let (stats, main_stats) = (drained(&lab)?, drained(&linkctl)?);
         dropped_only_for(&stats, &["loss"])?;
-        let received = stats.client(&bed.client_address(1).to_string())?.forward.sent.packets;
+        let received = stats.client(&bed.client_address(1).to_string())?.forward().sent().packets;
         ensure!(received == sent, "{received} of {sent}");
         ensure!(main_stats.client(&bed.client_address(1).to_string()).is_err(), "on main");
         // Delays of both at the same time.
@@ -90,7 +90,7 @@ fn numbers(
     patches: bool,
 ) -> anyhow::Result<BTreeSet<u64>> {
     lab.set_profile(profile, SEED)?;
-    let generation = lab.show()?["generation"].as_u64();
+    let generation = lab.generation()?;
     let flow = Flow {
         to: udp_at(bed, 1),
         rate_bps: OFFERED_BPS,
@@ -105,7 +105,7 @@ fn numbers(
     let sent = sender.finish()?;
     ensure!(sent.iter().all(|sent| sent.refused == 0), "{sent:?}");
     drained(lab)?;
-    ensure!(lab.show()?["generation"].as_u64() == generation, "{LAB} was changed");
+    ensure!(lab.generation()? == generation, "{LAB} was changed");
     Ok(receiver.finish()?.arrivals.iter().map(|arrival| arrival.number).collect())
 }
 
@@ -158,9 +158,9 @@ pub fn links_of_two_workers_conserve_packets(cpus: &Cpus) -> anyhow::Result<()> 
             .collect::<Vec<_>>()
         };
         let pipes: Vec<_> = stats.iter().flat_map(forward).collect();
-        let received: u64 = pipes.iter().map(|pipe| pipe.received.packets).sum();
-        let left: u64 = pipes.iter().map(|pipe| pipe.sent.packets).sum();
-        let wan = stats[0].port("wan")?.received.packets;
+        let received: u64 = pipes.iter().map(|pipe| pipe.received().packets).sum();
+        let left: u64 = pipes.iter().map(|pipe| pipe.sent().packets).sum();
+        let wan = stats[0].port("wan")?.received().packets;
         println!("    {rules} changes of the rules; {received} packets, {arrived} delivered");
         stats.iter().try_for_each(|stats| {
             stats.conserved()?;
@@ -221,7 +221,7 @@ pub fn flow_classes_by_port_and_dscp_have_their_own_delay(cpus: &Cpus) -> anyhow
             EXCESS_MS - 1.0,
             EXCESS_MS + 1.0,
         )?;
-        let forward = |stats: &Stats| stats.packets(|pipe| pipe.received);
+        let forward = |stats: &Stats| stats.packets(|pipe| pipe.received());
         println!("    {} packets on main, {} on the class", forward(&stats), forward(&class_stats));
         // A rule that is shadowed by one of these is refused, with both names.
         linkctl.run(&["link", "add", "lab2", "--memory", "16MiB"])?.success()?;
@@ -246,10 +246,9 @@ pub fn links_return_after_restarts(cpus: &Cpus) -> anyhow::Result<()> {
         bed.start_dataplane()?;
         bed.start_linkd()?;
         returned(&lab, &before)?;
-        let rules = linkctl.run(&["link", "rules"])?.success()?;
-        let rules: Value = serde_json::from_str(&rules)?;
+        let rules: pb::LinkRules = linkctl.answer(&["link", "rules"])?;
         let prefix = format!("{}/32", bed.client_address(1));
-        ensure!(rules["rules"][0]["prefixes"][0] == prefix, "{rules}");
+        ensure!(rules.rules[0].prefixes[0] == prefix, "{rules:?}");
         // linkd alone.
         bed.kill_linkd()?;
         bed.start_linkd()?;
@@ -258,12 +257,11 @@ pub fn links_return_after_restarts(cpus: &Cpus) -> anyhow::Result<()> {
     })
 }
 
-fn returned(lab: &Linkctl, before: &Value) -> anyhow::Result<()> {
-    let link = &before["link"];
+fn returned(lab: &Linkctl, before: &pb::Link) -> anyhow::Result<()> {
     wait::until("the link to return", PATIENCE, || {
-        let now = lab.run(&["show"])?;
-        let now: Option<Value> = serde_json::from_str(&now.stdout).ok();
-        Ok(now.filter(|now| now["link"] == *link && now["seed"] == before["seed"]).map(drop))
+        let now = lab.show().ok();
+        let is_back = |now: &pb::Link| now.profile == before.profile && now.seed == before.seed;
+        Ok(now.filter(is_back).map(drop))
     })?;
     Ok(())
 }

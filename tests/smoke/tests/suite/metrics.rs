@@ -53,7 +53,7 @@ pub fn scrape_matches_linkctl_and_resets_nothing(cpus: &Cpus) -> anyhow::Result<
         scrape(address)?;
         let scraped = scrape(address)?;
         let client = bed.client_address(0).to_string();
-        let forward = &stats.client(&client)?.forward;
+        let forward = stats.client(&client)?.forward();
         let of = |name: &str| {
             value(
                 &scraped,
@@ -64,8 +64,8 @@ pub fn scrape_matches_linkctl_and_resets_nothing(cpus: &Cpus) -> anyhow::Result<
         };
         ensure!(forward.queue_max_bytes > 1_000_000, "the queue never filled: {forward:?}");
         for (name, expected) in [
-            ("received_packets_total", forward.received.packets),
-            ("sent_bytes_total", forward.sent.bytes),
+            ("received_packets_total", forward.received().packets),
+            ("sent_bytes_total", forward.sent().bytes),
             ("queue_high_water_bytes", forward.queue_max_bytes),
             ("held_packets", 0),
         ] {

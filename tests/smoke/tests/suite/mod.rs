@@ -211,7 +211,7 @@ impl Overload {
         if let Some([at, late]) = idle {
             bail!("after {at:?} the sending host was late by {late:?}");
         }
-        let late = Duration::from_nanos(stats.lateness_ns.max).as_secs_f64();
+        let late = Duration::from_nanos(stats.lateness().max_ns).as_secs_f64();
         let part = 0.002 + 1.5 * late / (to - from);
         let [low, high] = [1.0 - part, 1.0 + part].map(|part| part * rate_bps / 1e6);
         within(what, received.rate_bps(from, to) / 1e6, low, high)
@@ -250,7 +250,7 @@ pub fn reports(linkctl: &Linkctl, kind: &str, times: usize, words: &str) -> anyh
 pub fn emptied(linkctl: &Linkctl) -> anyhow::Result<Stats> {
     let stats = wait::until("the emulator holds nothing", Duration::from_secs(30), || {
         let stats = linkctl.stats()?;
-        Ok((stats.conservation.held == 0).then_some(stats))
+        Ok((stats.conservation().held == 0).then_some(stats))
     })?;
     stats.conserved()?;
     Ok(stats)

@@ -25,7 +25,7 @@ use smoke::iperf::{Download, Plan, Transfer};
 use smoke::linkctl::Change;
 use smoke::ping::Ping;
 use smoke::report::reference;
-use smoke::stats::{Count, Pipe, Sample, Stats, Watch};
+use smoke::stats::{Count, DropReason, Pipe, Sample, Stats, Watch};
 use smoke::testbed::{SERVER, Testbed};
 use smoke::udp::{Flow, Sender};
 
@@ -100,7 +100,7 @@ pub fn outages_slow_cubic_less_than_equal_loss_per_packet(cpus: &Cpus) -> anyhow
 
         had_its_outage(&first, &outage, frames_per_second(&in_time)?)?;
         ensure!(
-            first.counted(SPARED, Direction::Forward, |p| p.dropped.outage)? == 0,
+            first.counted(SPARED, Direction::Forward, |p| p.dropped_for(DropReason::Outage))? == 0,
             "an outage hit `SPARED`"
         );
         for (client, transfer) in first.transfers.iter().enumerate() {
@@ -165,13 +165,13 @@ pub fn outages_and_losses_match_core(cpus: &Cpus) -> anyhow::Result<()> {
         dropped_only_for(&run.after, &["outage"])?;
         had_its_outage(&run, &outage, frames_per_second(&profile)?)?;
         ensure!(
-            run.counted(SPARED, Direction::Forward, |p| p.dropped.outage)? == 0,
+            run.counted(SPARED, Direction::Forward, |p| p.dropped_for(DropReason::Outage))? == 0,
             "an outage hit `SPARED`"
         );
 
         let run = datagrams(bed, &losses, seed)?;
         ensure!(
-            run.counted(SPARED, Direction::Forward, |p| p.dropped.loss)? > 0,
+            run.counted(SPARED, Direction::Forward, |p| p.dropped_for(DropReason::Loss))? > 0,
             "no packet was lost"
         );
         lost_what_the_core_loses(&run, &Profile::from_file(losses.as_ref())?, seed)
@@ -299,8 +299,8 @@ impl Run {
         let of = |stats: &Stats| {
             let client = stats.client(&self.clients[client].to_string())?;
             let pipe = match direction {
-                Direction::Forward => &client.forward,
-                Direction::Return => &client.r#return,
+                Direction::Forward => client.forward(),
+                Direction::Return => client.back(),
             };
             Ok::<_, anyhow::Error>(count(pipe).packets)
         };
@@ -319,8 +319,9 @@ impl Run {
 /// The outage came at the predicted time, and lost no more than the link carries in it.
 fn had_its_outage(run: &Run, outage: &Range<u64>, frames_per_second: f64) -> anyhow::Result<()> {
     let name = run.clients[HIT].to_string();
-    let lost =
-        |s: &&Sample| s.stats.client(&name).is_ok_and(|c| c.forward.dropped.outage.packets > 0);
+    let lost = |s: &&Sample| {
+        s.stats.client(&name).is_ok_and(|c| c.forward().dropped_for(DropReason::Outage).packets > 0)
+    };
     let after = |s: &Sample| s.stats.time_ns.saturating_sub(run.change.effective_ns);
     let last = run.samples.iter().take_while(|s| !lost(s)).last().context("no samples")?;
     let first = run.samples.iter().find(lost).context("the outage lost no packet")?;
@@ -331,7 +332,8 @@ fn had_its_outage(run: &Run, outage: &Range<u64>, frames_per_second: f64) -> any
         after(first)
     );
     let lasted = (outage.end - outage.start + 2 * GRAIN_NS) as f64 / 1e9;
-    let packets = run.counted(HIT, Direction::Forward, |p| p.dropped.outage)? as f64;
+    let packets =
+        run.counted(HIT, Direction::Forward, |p| p.dropped_for(DropReason::Outage))? as f64;
     within("packets lost in the outage", packets, 1.0, (lasted * frames_per_second).ceil())
 }
 
@@ -340,10 +342,12 @@ fn lost_what_the_core_loses(run: &Run, profile: &Profile, seed: u64) -> anyhow::
     for (client, address) in run.clients.iter().enumerate() {
         for direction in Direction::BOTH {
             let count = |of: fn(&Pipe) -> Count| run.counted(client, direction, of);
-            let refused = count(|p| p.dropped.aqm)? + count(|p| p.dropped.limit)?;
-            let served = count(|p| p.received)? - refused;
+            let refused = count(|p| p.dropped_for(DropReason::Aqm))?
+                + count(|p| p.dropped_for(DropReason::Limit))?;
+            let served = count(|p| p.received())? - refused;
             let channel = fate::channel(profile, seed, *address, direction)?;
-            let (lost, due) = (count(|p| p.dropped.loss)?, fate::lost_of(channel, served));
+            let (lost, due) =
+                (count(|p| p.dropped_for(DropReason::Loss))?, fate::lost_of(channel, served));
             ensure!(
                 lost == due,
                 "{address} {direction:?}: {lost} of {served} packets were lost, the core loses {due}"
@@ -416,9 +420,11 @@ fn table(first: &Run, second: &Run, expected: &Expected) -> anyhow::Result<Table
             format!("{:.1}", transfer.mbps_second_half()),
             format!("{:.0}", transfer.rtt_ms_second_half()),
             transfer.retransmits.to_string(),
-            lost(|p| p.dropped.outage)?.to_string(),
-            lost(|p| p.dropped.loss)?.to_string(),
-            (lost(|p| p.dropped.aqm)? + lost(|p| p.dropped.limit)?).to_string(),
+            lost(|p| p.dropped_for(DropReason::Outage))?.to_string(),
+            lost(|p| p.dropped_for(DropReason::Loss))?.to_string(),
+            (lost(|p| p.dropped_for(DropReason::Aqm))?
+                + lost(|p| p.dropped_for(DropReason::Limit))?)
+            .to_string(),
         ])
     };
     row("viasat2-pings, no outage in the run", measured(first, SPARED)?);

@@ -13,7 +13,7 @@ use anyhow::ensure;
 use smoke::cpus::Cpus;
 use smoke::error::{Result, Trying};
 use smoke::namespace::{Namespace, joined};
-use smoke::stats::Stats;
+use smoke::stats::{DropReason, Stats};
 use smoke::testbed::{CLIENT_INTERFACE, SERVER, SERVER_INTERFACE, Testbed};
 use smoke::wait;
 
@@ -77,11 +77,11 @@ pub fn tcp_stalls_without_messages_and_adapts_to_them(cpus: &Cpus) -> anyhow::Re
 }
 
 fn above_mtu(stats: &Stats) -> u64 {
-    stats.packets(|pipe| pipe.dropped.mtu)
+    stats.packets(|pipe| pipe.dropped_for(DropReason::Mtu))
 }
 
 fn messages(stats: &Stats) -> u64 {
-    stats.packets(|pipe| pipe.generated)
+    stats.packets(|pipe| pipe.generated())
 }
 
 /// The kernel has learned the MTU of the path to an address.

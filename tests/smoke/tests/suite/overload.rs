@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use smoke::cpus::Cpus;
-use smoke::stats::Watch;
+use smoke::stats::{DropReason, Watch};
 
 use super::{
     Delivery, Form, Overload, SEED, always_conserved, deliver, dropped_only_for, emulator,
@@ -59,25 +59,28 @@ pub fn udp_overload_is_delivered_at_link_rate_and_dropped_by_queue_only(
         always_conserved(&watch.finish()?)?;
 
         let client = stats.client(&bed.client_address(0).to_string())?;
-        let forward = &client.forward;
+        let forward = client.forward();
         overload.delivers("delivered, Mbit/s", sent, received, &stats)?;
         let high_water = forward.queue_max_bytes as f64 / 1e6;
         within("queue's high-water mark, MB", high_water, limit_mb / 2.0, limit_mb)?;
         dropped_only_for(&stats, &["aqm", "limit"])?;
-        ensure!(forward.dropped.aqm.packets > 0, "the queue's random drop never dropped");
+        ensure!(
+            forward.dropped_for(DropReason::Aqm).packets > 0,
+            "the queue's random drop never dropped"
+        );
         ensure!(sent.refused == 0, "the sender's kernel refused packets: {sent:?}");
         ensure!(
-            forward.received.packets == sent.packets,
+            forward.received().packets == sent.packets,
             "the server sent {} packets, the emulator received {}",
             sent.packets,
-            forward.received.packets
+            forward.received().packets
         );
         ensure!(received.overflowed == 0, "the receiver's socket lost {}", received.overflowed);
         ensure!(
-            (forward.sent.packets, forward.sent.bytes)
+            (forward.sent().packets, forward.sent().bytes)
                 == (received.arrivals.len() as u64, received.bytes()),
             "the emulator sent {:?}, the client received {} packets",
-            forward.sent,
+            forward.sent(),
             received.arrivals.len()
         );
         ensure!(received.out_of_order() == 0, "{} out of order", received.out_of_order());

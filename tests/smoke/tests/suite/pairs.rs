@@ -48,7 +48,7 @@ fn own_link(bed: &mut Testbed) -> anyhow::Result<()> {
         dropped_only_for(stats, &[])?;
     }
     let client = bed.client_address(0).to_string();
-    let of_b = slow.client(&client)?.forward.sent.packets;
+    let of_b = slow.client(&client)?.forward().sent().packets;
     ensure!(of_b == u64::from(PINGS), "link b sent {of_b} packets");
     // Each pair has sent what it received, and the links have received that.
     let mut received = 0;
@@ -57,13 +57,17 @@ fn own_link(bed: &mut Testbed) -> anyhow::Result<()> {
             (main.port(&format!("wan.{pair}"))?, main.port(&format!("client.{pair}"))?);
         let ways = [(&wan, &sat), (&sat, &wan)];
         for (from, to) in ways {
-            let (came, left) = (from.received.packets, to.sent.packets);
+            let (came, left) = (from.received().packets, to.sent().packets);
             ensure!(came == left, "{} received {came}, {} sent {left}", from.name, to.name);
             received += came;
         }
-        println!("    pair {pair}: {} and {} packets", wan.received.packets, sat.received.packets);
+        println!(
+            "    pair {pair}: {} and {} packets",
+            wan.received().packets,
+            sat.received().packets
+        );
     }
-    let in_links = main.packets(|pipe| pipe.received) + slow.packets(|pipe| pipe.received);
+    let in_links = main.packets(|pipe| pipe.received()) + slow.packets(|pipe| pipe.received());
     ensure!(received == in_links, "{received} at the ports, {in_links} in the links");
     Ok(())
 }
@@ -130,11 +134,11 @@ pub fn hairpin_pair_exchanges_vlans(cpus: &Cpus) -> anyhow::Result<()> {
         dropped_only_for(&stats, &[])?;
         let (wan, client) = (stats.port("wan.h")?, stats.port("client.h")?);
         for port in [wan, client] {
-            let counts = [port.received.packets, port.sent.packets, port.missed];
+            let counts = [port.received().packets, port.sent().packets, port.missed];
             ensure!(counts == [FRAMES.into(), FRAMES.into(), 0], "{port:?}");
         }
         ensure!((wan.foreign, client.foreign) == (10, 0), "{wan:?} {client:?}");
-        let in_link = stats.packets(|pipe| pipe.received);
+        let in_link = stats.packets(|pipe| pipe.received());
         ensure!(in_link == 2 * u64::from(FRAMES), "{in_link} packets in the link");
         Ok(())
     })

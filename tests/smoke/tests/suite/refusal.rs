@@ -177,7 +177,7 @@ pub fn missing_process_is_named(cpus: &Cpus) -> anyhow::Result<()> {
         ensure!(linkctl.run(&["profile", "list"])?.code() == DONE, "the list needs no dataplane");
         bed.start_dataplane()?;
         let after = linkctl.show()?;
-        ensure!(after != before, "a new dataplane cannot have the old link: {after:#}");
+        ensure!(after != before, "a new dataplane cannot have the old link: {after:?}");
         linkctl.set_profile("viasat2", SEED)?;
         Ok(())
     })

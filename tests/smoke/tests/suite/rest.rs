@@ -83,13 +83,13 @@ fn measure(cpus: &Cpus, adaptive: bool, rate: u64) -> anyhow::Result<Measured> {
         let (took, now_used) = (began.elapsed(), worker_time(bed)?);
         let after = linkctl.stats()?;
         let seconds = (after.time_ns - before.time_ns) as f64 / 1e9;
-        let sent = after.packets(|p| p.sent) - before.packets(|p| p.sent);
+        let sent = after.packets(|p| p.sent()) - before.packets(|p| p.sent());
         let us = |ns: u64| ns as f64 / 1e3;
         measured = Some(Measured {
             rate: sent as f64 / seconds,
             share: (now_used - used).as_secs_f64() / took.as_secs_f64(),
-            p50_us: us(after.lateness_ns.p50),
-            p99_us: us(after.lateness_ns.p99),
+            p50_us: us(after.lateness().p50_ns),
+            p99_us: us(after.lateness().p99_ns),
         });
         let sent = joined(sender)?;
         let stats = drained(&linkctl)?;

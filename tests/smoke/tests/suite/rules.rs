@@ -10,6 +10,7 @@ use emu::client::ClientKey;
 use emu::place::worker_of;
 use smoke::cpus::Cpus;
 use smoke::linkctl::Linkctl;
+use smoke::pb;
 use smoke::testbed::{CLIENT_INTERFACE, Options, SERVER, SERVER_INTERFACE, Testbed};
 use smoke::udp::{Flow, Receiver, Sender};
 
@@ -83,20 +84,20 @@ fn shares(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<()> {
     punctual(&stats, STALL)?;
     dropped_only_for(&stats, &["limit"])?;
     let received = receivers.into_iter().map(Receiver::finish).collect::<Result<Vec<_>, _>>()?;
-    let pair = &stats.client("pair")?.forward;
-    ensure!(pair.received.packets == sent[0].packets + sent[1].packets, "{pair:?}, {sent:?}");
+    let pair = stats.client("pair")?.forward();
+    ensure!(pair.received().packets == sent[0].packets + sent[1].packets, "{pair:?}, {sent:?}");
     let arrived = received[..2].iter().map(|r| r.arrivals.len() as u64).sum::<u64>();
-    ensure!(pair.sent.packets == arrived, "{pair:?}, {arrived} arrived");
+    ensure!(pair.sent().packets == arrived, "{pair:?}, {arrived} arrived");
     // From the time at which the queue is full.
     let rate = received[..2].iter().map(|r| r.rate_bps(1.0, SECONDS as f64)).sum::<f64>() / 1e6;
     let (low, high) = (1.0 - RATE_TOLERANCE, 1.0 + RATE_TOLERANCE);
     within("both hosts together, Mbit/s", rate, low * RATE_MBPS, high * RATE_MBPS)?;
     let third = bed.client_address(2).to_string();
     for (n, name) in [(2, third.as_str()), (3, "apart")] {
-        let forward = &stats.client(name)?.forward;
+        let forward = stats.client(name)?.forward();
         let arrived = received[n].arrivals.len() as u64;
-        ensure!(forward.dropped.total().packets == 0, "{name}: {forward:?}");
-        ensure!(forward.sent.packets == arrived, "{name}: {forward:?}, {arrived} arrived");
+        ensure!(forward.dropped_total().packets == 0, "{name}: {forward:?}");
+        ensure!(forward.sent().packets == arrived, "{name}: {forward:?}, {arrived} arrived");
         ensure!(arrived == sent[n].packets, "{name}: {:?}, {arrived} arrived", sent[n]);
     }
     let first = bed.client_address(0).to_string();
@@ -112,14 +113,14 @@ fn forgets(bed: &Testbed, linkctl: &Linkctl) -> anyhow::Result<()> {
     bed.client().run(&["ping", "-c", "2", "-i", "0.2", "-I", &first, &SERVER.to_string()])?;
     let stats = drained(linkctl)?;
     let own = stats.client(&first)?;
-    ensure!(own.forward.sent.packets == 2 && own.r#return.sent.packets == 2, "{own:?}");
-    let [was, is] = [&before, &stats].map(|stats| stats.client("pair").map(|c| c.forward.received));
+    ensure!(own.forward().sent().packets == 2 && own.back().sent().packets == 2, "{own:?}");
+    let [was, is] =
+        [&before, &stats].map(|stats| stats.client("pair").map(|c| c.forward().received()));
     ensure!(was? == is?, "the counters of the named client have changed");
-    let list = linkctl.run(&["clients", "list"])?.success()?;
-    let list: serde_json::Value = serde_json::from_str(&list)?;
-    let clients = list["clients"].as_array().context("no list of clients")?;
-    let pair = clients.iter().find(|c| c["client"] == "pair").context("the pair is not listed")?;
-    ensure!(pair["kind"] == "named" && pair["removed"] == true, "{pair}");
+    let list: pb::ListClientsResponse = linkctl.answer(&["clients", "list"])?;
+    let pair =
+        list.clients.iter().find(|c| c.client == "pair").context("the pair is not listed")?;
+    ensure!(pair.kind() == pb::ClientKind::Named && pair.removed, "{pair:?}");
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use nix::sys::signal::Signal;
 use smoke::cpus::Cpus;
 use smoke::linkctl::{Change, Linkctl, REFUSED};
+use smoke::pb;
 use smoke::ping::{Ping, Pings};
 use smoke::process::Process;
 use smoke::stats::Stats;
@@ -56,8 +57,8 @@ pub fn received_rate_follows_rate_trace(cpus: &Cpus, form: Form) -> anyhow::Resu
         let Delivery { sent, received, stats } = deliver(bed, vec![flow])?;
         let (sent, received) = (&sent[0], &received[0]);
         ensure!(sent.refused == 0 && received.overflowed == 0, "{sent:?}, {received:?}");
-        let forward = &stats.client(&bed.client_address(0).to_string())?.forward;
-        ensure!(forward.sent.packets == received.arrivals.len() as u64, "{forward:?}");
+        let forward = stats.client(&bed.client_address(0).to_string())?.forward();
+        ensure!(forward.sent().packets == received.arrivals.len() as u64, "{forward:?}");
         ensure!(received.out_of_order() == 0, "{} out of order", received.out_of_order());
         dropped_only_for(&stats, &["limit"])?;
         punctual(&stats, STALL)?;
@@ -94,8 +95,8 @@ fn follows_the_trace(
 
 /// Time of effect of a change, in seconds since the epoch.
 fn seconds(change: &Change) -> anyhow::Result<f64> {
-    let at: jiff::Timestamp = change.effective_utc.parse().context("the instant of a change")?;
-    Ok(at.as_nanosecond() as f64 / 1e9)
+    let at = change.effective_utc.context("the instant of a change")?;
+    Ok(at.seconds as f64 + f64::from(at.nanos) / 1e9)
 }
 
 const VARYING: &str = r#"
@@ -143,7 +144,7 @@ pub fn pings_match_quantiles_of_varying_delay(cpus: &Cpus, form: Form) -> anyhow
         dropped_only_for(&stats, &[])?;
         // The worker is as late for arriving packets, which it cannot measure, as for departing
         // ones. One packet in a hundred is later, in each direction.
-        let late = 2.0 * 2.0 * stats.lateness_ns.p99 as f64 / 1e6;
+        let late = 2.0 * 2.0 * stats.lateness().p99_ns as f64 / 1e6;
         has_the_quantiles(&rtts, count, HOSTS_MS + late)
     })
 }
@@ -228,26 +229,26 @@ pub fn long_trace_is_played_step_by_step(cpus: &Cpus) -> anyhow::Result<()> {
         ensure!(pings.lost() == 0 && pings.out_of_order == 0, "{pings:?}");
         let stats = drained(&linkctl)?;
         dropped_only_for(&stats, &[])?;
-        follows_the_levels(&pings, begin_ns / 1e9, stats.lateness_ns.p99 as f64 / 1e6)?;
+        follows_the_levels(&pings, begin_ns / 1e9, stats.lateness().p99_ns as f64 / 1e6)?;
         let after = linkctl.show()?;
-        ensure!(pipes(&before).0.is_object(), "{before}");
-        ensure!(pipes(&before) == pipes(&after), "{after} was {before}");
+        ensure!(before.profile.is_some(), "{before:?}");
+        ensure!(pipes(&before) == pipes(&after), "{after:?} was {before:?}");
         interrupted(&linkctl, &trace, &before)
     })
 }
 
 /// Both pipes of a link that `linkctl show` shows.
-fn pipes(shown: &serde_json::Value) -> (&serde_json::Value, &serde_json::Value) {
-    (&shown["link"]["forward"], &shown["link"]["return"])
+fn pipes(shown: &pb::Link) -> Option<(&Option<pb::Pipe>, &Option<pb::Pipe>)> {
+    shown.profile.as_ref().map(|profile| (&profile.forward_pipe, &profile.return_pipe))
 }
 
 /// A play that is interrupted gives the link back, unless somebody else has changed it.
-fn interrupted(linkctl: &Linkctl, trace: &str, before: &serde_json::Value) -> anyhow::Result<()> {
+fn interrupted(linkctl: &Linkctl, trace: &str, before: &pb::Link) -> anyhow::Result<()> {
     for changed in [false, true] {
-        let generation = linkctl.show()?["generation"].as_u64();
+        let generation = linkctl.generation()?;
         let mut play = Process::spawn(linkctl.command(&["trace", "play", trace, "-d", "forward"]))?;
         wait::until("the first window", Duration::from_secs(10), || {
-            let now = linkctl.show()?["generation"].as_u64();
+            let now = linkctl.generation()?;
             Ok((now > generation).then_some(()))
         })?;
         if changed {
@@ -258,7 +259,7 @@ fn interrupted(linkctl: &Linkctl, trace: &str, before: &serde_json::Value) -> an
         ensure!(outcome.code() == REFUSED, "{outcome:?}");
         let after = linkctl.show()?;
         let restored = pipes(before) == pipes(&after);
-        ensure!(restored != changed, "{after} was {before}");
+        ensure!(restored != changed, "{after:?} was {before:?}");
     }
     Ok(())
 }
@@ -339,13 +340,13 @@ pub fn terminal_asks_for_capacity_and_has_it_a_round_trip_later(cpus: &Cpus) -> 
             anyhow::Ok(pings.replies.iter().map(|reply| reply.rtt_ms).collect::<Vec<_>>())
         };
         let access = |stats: &Stats| {
-            let back = &stats.client(&source.to_string())?.r#return;
+            let back = stats.client(&source.to_string())?.back();
             back.access.context("no capacity on demand")
         };
         linkctl.mark()?;
         let idle = pinged(20, 107)?;
         let stats = drained(&linkctl)?;
-        let late = 2.0 * stats.lateness_ns.max as f64 / 1e6 + HOSTS_MS;
+        let late = 2.0 * stats.lateness().max_ns as f64 / 1e6 + HOSTS_MS;
         let longest = |rtts: &[f64]| rtts.iter().copied().fold(0.0, f64::max);
         let alone = ROUND_TRIP_MS + SUPERFRAME_MS + late;
         within("longest idle round trip, ms", longest(&idle), ROUND_TRIP_MS, alone)?;
@@ -355,7 +356,7 @@ pub fn terminal_asks_for_capacity_and_has_it_a_round_trip_later(cpus: &Cpus) -> 
         linkctl.mark()?;
         let busy = pinged(400, 10)?;
         let stats = drained(&linkctl)?;
-        let late = 2.0 * stats.lateness_ns.max as f64 / 1e6 + HOSTS_MS;
+        let late = 2.0 * stats.lateness().max_ns as f64 / 1e6 + HOSTS_MS;
         // Before the first grant most pings wait. A request counts on the rate that was
         // granted before, which may end, so that some packets wait for a second grant.
         let [least, most] = [GRANT_MS * 0.5, 2.0 * (GRANT_MS + SUPERFRAME_MS) + late];
@@ -369,7 +370,7 @@ pub fn terminal_asks_for_capacity_and_has_it_a_round_trip_later(cpus: &Cpus) -> 
         println!("    {after:?}");
         ensure!(after.requests > 0 && after.collisions == 0, "{after:?}");
         ensure!(after.used_bytes <= after.assigned_bytes, "{after:?}");
-        let of_pings = stats.client(&source.to_string())?.r#return.sent.bytes;
+        let of_pings = stats.client(&source.to_string())?.back().sent().bytes;
         ensure!(after.used_bytes == of_pings, "{after:?}, {of_pings} bytes were sent");
         dropped_only_for(&stats, &[])
     })
