@@ -211,7 +211,7 @@ pub fn link_resumes_after_cable_is_replugged(lab: &mut Lab, nic: Nic) -> anyhow:
     eprintln!(
         "{}: without a cable: {} frames sent, {} dropped, {} staged",
         nic.name(),
-        without.sent.packets - before.sent.packets,
+        without.sent().packets - before.sent().packets,
         without.transmit_dropped - before.transmit_dropped,
         without.staged
     );
@@ -303,15 +303,15 @@ fn sums_agree(lab: &Lab, stats: &Stats) -> anyhow::Result<()> {
         };
         let (sent, received) = (count("tx_packets")?, count("rx_packets")?);
         ensure!(
-            sent == port.received.packets + port.missed,
+            sent == port.received().packets + port.missed,
             "{name}: the host sent {sent} frames, the NIC has {port:?}"
         );
         ensure!(
-            received == port.sent.packets,
+            received == port.sent().packets,
             "{name}: the host received {received} frames, the NIC has {port:?}"
         );
-        came += port.received.packets;
-        left += port.sent.packets + port.transmit_dropped;
+        came += port.received().packets;
+        left += port.sent().packets + port.transmit_dropped;
     }
     ensure!(
         (came, left) == (totals.received, totals.sent),

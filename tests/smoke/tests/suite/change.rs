@@ -41,7 +41,7 @@ pub fn seven_rate_changes_a_second_lose_no_packet(cpus: &Cpus, form: Form) -> an
         let plan = Plan::new("bbr", Duration::from_secs(u64::from(seconds) + 2));
         let (_, order) = observed(bed, plan, |mut download| {
             let start = Instant::now();
-            let mut last = first.clone();
+            let mut last = first;
             for (n, rate) in (0..changes).zip(rates.iter().cycle()) {
                 wait::until_instant(start + Duration::from_secs(1) * n / CHANGES_PER_S);
                 let change = linkctl.set_forward_rate(rate)?;

@@ -117,7 +117,7 @@ fn emulator_drops_are_red_when_there_are_any() {
         lateness: Some(pb::Lateness { p99_ns: 1_500, ..Default::default() }),
         ..Default::default()
     };
-    model.take(Event::Stats(Box::new(stats.into())));
+    model.take(Event::Stats(Box::new(stats)));
     let buffer = drawn(&mut model, 80, 24, MOMENT);
     assert_eq!(colour(&buffer, "emulator drops 3"), Color::Red);
     let lines = lines(&buffer);
