@@ -4,7 +4,9 @@
 //! out. Any parser of protobuf JSON reads it, that of linkd's HTTP API too.
 
 use prost::{Message, Name};
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use prost_reflect::{
+    DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions,
+};
 use serde::ser::{Error as _, Serialize, Serializer};
 use std::sync::LazyLock;
 
@@ -36,11 +38,12 @@ pub fn json<M: Message + Name>(message: &M) -> Json {
 /// A message from its JSON.
 ///
 /// # Errors
-/// If the text is no JSON, or has an unknown field or a value of another type.
+/// If the text is no JSON, or has a value of another type. Fields of a newer version are left out.
 pub fn from_json<M: Message + Name + Default>(text: &[u8]) -> Result<M, serde_json::Error> {
     let kind = descriptor::<M>().map_err(serde::de::Error::custom)?;
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let message = DynamicMessage::deserialize(kind, &mut reader)?;
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    let message = DynamicMessage::deserialize_with_options(kind, &mut reader, &options)?;
     reader.end()?;
     message.transcode_to().map_err(serde::de::Error::custom)
 }
@@ -83,8 +86,11 @@ mod tests {
 
     #[test]
     fn other_text_is_no_message() {
-        for text in ["", "[]", "{\"time_ns\": \"x\"}", "{\"unknown\": 1}", "{} {}"] {
+        for text in ["", "[]", "{\"time_ns\": \"x\"}", "{} {}"] {
             assert!(from_json::<pb::Stats>(text.as_bytes()).is_err(), "{text}");
         }
+        // Of a newer version.
+        let newer = from_json::<pb::Stats>(br#"{"generation": 3, "unknown": {"a": [1]}}"#);
+        assert_eq!(newer.unwrap().generation, 3);
     }
 }

@@ -199,9 +199,7 @@ pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
     let mut answer = update(&connection, context.linkd.links(), change, condition)
         .await
         .map_err(|failure| beside_file(failure, what))?;
-    if let Some(link) = answer.links.first_mut() {
-        link.remarks.extend(remark);
-    }
+    answer.links.iter_mut().for_each(|link| link.remarks.extend(remark.clone()));
     let profile = answer.links.first().and_then(|link| link.profile.as_ref());
     let profile = profile.map_or(String::new(), |profile| profile.name.clone());
     tell(context, &profile, &answer)
@@ -251,15 +249,16 @@ pub fn tell(
     if context.output == Output::Json {
         return output::message(answer);
     }
-    let first = answer.links.first().and_then(|link| link.applied).unwrap_or_default();
-    let at = instant::applied(&first, "at");
+    let applied = answer.links.iter().filter_map(|link| link.applied);
+    let last = applied.max_by_key(|applied| applied.effective_ns).unwrap_or_default();
+    let at = instant::applied(&last, "at");
     let begin = if answer.repeated { "carried out before" } else { "in force" };
     let mut text = match &answer.links[..] {
         [_] if answer.repeated => format!("{begin}: {at}"),
         [_] => format!("{what} {begin}: {at}"),
         _ => {
-            let seconds = instant::seconds(first.effective_ns);
-            let utc = instant::utc(first.effective_utc.as_ref());
+            let seconds = instant::seconds(last.effective_ns);
+            let utc = instant::utc(last.effective_utc.as_ref());
             let utc = utc.map_or(String::new(), |utc| format!(" ({utc})"));
             format!("{begin} at {seconds} of the dataplane's clock{utc}:")
         }

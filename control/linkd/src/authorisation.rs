@@ -231,7 +231,7 @@ impl Authorisation {
         };
         if caller.role < needed {
             let status = denied(&caller, &what, needed);
-            return Ok(self.refuse_all(&caller, &shown, about, status));
+            return Ok(self.refuse_all(&caller, &shown, &about, status));
         }
         let account = self.budgets.account(&caller);
         let unary = known.filter(|method| !method.descriptor.is_server_streaming());
@@ -256,7 +256,7 @@ impl Authorisation {
         }
         // Before the call has an effect, because each effect must be in the log.
         if let Err(status) = account.check(1) {
-            return Ok(self.refuse_all(&caller, &shown, about, status));
+            return Ok(self.refuse_all(&caller, &shown, &about, status));
         }
         let caller = Caller { call: self.audit.number(), ..caller };
         request.extensions_mut().insert(caller.clone());
@@ -285,20 +285,19 @@ impl Authorisation {
         status.into_http()
     }
 
-    /// Writes the refusal of what is asked of each link.
+    /// Writes the refusal of a request: one line, however many links it is about.
     fn refuse_all(
         &self,
         caller: &Caller,
         method: &str,
-        about: Vec<(String, Value)>,
+        about: &[(String, Value)],
         status: Status,
     ) -> Response<Body> {
-        for (link, request) in &about {
-            let request = request.clone();
-            let line = Line { link, request, ..Line::of("refused", caller, method) };
-            self.note_refusal(line, &status);
-        }
-        status.into_http()
+        let (link, request) = match about {
+            [(link, request)] => (&**link, request.clone()),
+            several => ("", format!("of {} links", several.len()).into()),
+        };
+        self.refuse(Line { link, request, ..Line::of("refused", caller, method) }, status)
     }
 
     /// Audits that a call was refused.

@@ -433,7 +433,10 @@ mod tests {
             (&[("a", &none)], None, ""),
             (&[("a", &one), ("b", &two)], None, "link `a`: the link is leased to ci 7"),
             (&[("a", &one), ("b", &two)], Some("one"), "link `b`: your lease has ended, and"),
-            (&[("a", &none)], Some("one"), "a lease of yours has ended, or is of a link"),
+            (&[("a", &none), ("b", &none)], Some("one"), "a lease of yours has ended, or is of a"),
+            (&[("a", &none)], Some("one"), "your lease has ended: acquire another one"),
+            // As for each change of one link: tokens of other links may come along.
+            (&[("a", &one)], Some("one, two"), ""),
         ] {
             let checked = Leases::check_links(links, &caller(tokens));
             match checked {

@@ -6,8 +6,10 @@
 //! length. Bytes, and fields with the name of a secret, are left out.
 
 use crate::refusal::clip;
-use proto::{link_id, link_name};
+use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, ReflectMessage, Value};
+use proto::linkemu::v1 as pb;
+use proto::{MAIN_LINK, link_id, link_name};
 use serde_json::{Map, Value as Json, json};
 
 /// Parts of the names of such fields.
@@ -15,7 +17,7 @@ const SECRET: &[&str] = &["token", "secret", "password", "credential", "key"];
 /// Longest field mask.
 const PATHS: usize = 16;
 /// Longest list of messages that are shown.
-const PARTS: usize = 4;
+const PARTS: usize = 16;
 /// Length of the prefix of a gRPC message: a flag for compression, and its length.
 const PREFIX: usize = 5;
 /// Messages that are small enough to be shown whole.
@@ -33,27 +35,35 @@ pub(crate) fn message(kind: MessageDescriptor, body: &[u8]) -> Option<DynamicMes
     DynamicMessage::decode(kind, rest.get(..usize::try_from(length).ok()?)?).ok()
 }
 
-/// Generations that an answer gives: of each of its `links`, or else the value of `applied.generation`, or of
-/// `generation` if the type has no `applied`. 0 if it is not set, nothing if the type has none.
-pub(crate) fn generations(kind: MessageDescriptor, body: &[u8]) -> Vec<u64> {
-    // Answers may be long.
-    let fields = ["links", "applied", "generation"];
-    if fields.iter().all(|name| kind.get_field_by_name(name).is_none()) {
-        return Vec::new();
-    }
-    let Some(message) = message(kind, body) else { return Vec::new() };
-    match message.get_field_by_name("links").as_deref().and_then(Value::as_list) {
-        Some(links) => links.iter().filter_map(|link| generation(link.as_message()?)).collect(),
-        None => generation(&message).into_iter().collect(),
-    }
+/// The generations of an [`linkemu.v1.UpdateLinksResponse`](pb::UpdateLinksResponse), without the profiles,
+/// which may be long.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Updated {
+    #[prost(message, repeated, tag = "1")]
+    links: Vec<UpdatedLink>,
 }
 
-fn generation(message: &DynamicMessage) -> Option<u64> {
-    let of = |message: &DynamicMessage| message.get_field_by_name("generation")?.as_u64();
-    match message.get_field_by_name("applied").as_deref().and_then(Value::as_message) {
-        Some(applied) => of(applied),
-        None => of(message),
+#[derive(Clone, PartialEq, prost::Message)]
+struct UpdatedLink {
+    #[prost(message, optional, tag = "3")]
+    applied: Option<pb::Applied>,
+}
+
+/// Generations that an answer gives: of each of its links, or else the value of `generation`. Nothing if the
+/// type has none.
+pub(crate) fn generations(kind: MessageDescriptor, body: &[u8]) -> Vec<u64> {
+    if kind.full_name() == pb::UpdateLinksResponse::full_name() {
+        let links =
+            Updated::decode(body.get(PREFIX..).unwrap_or_default()).unwrap_or_default().links;
+        return links.iter().map(|it| it.applied.unwrap_or_default().generation).collect();
     }
+    // Answers may be long.
+    if kind.get_field_by_name("generation").is_none() {
+        return Vec::new();
+    }
+    let message = message(kind, body);
+    let generation = message.as_ref().and_then(|it| it.get_field_by_name("generation")?.as_u64());
+    generation.into_iter().collect()
 }
 
 /// The links that a request changes, each with the short form of its change: those of `updates`, or else
@@ -64,13 +74,19 @@ pub(crate) fn by_link(message: &DynamicMessage, link: &str) -> Vec<(String, Json
     if !(1..=owner::MOST_LINKS).contains(&updates.len()) {
         return vec![(link.to_owned(), of(message))];
     }
-    let updates = updates.iter().filter_map(Value::as_message).map(|update| {
+    let own = if link.is_empty() { link_name(MAIN_LINK) } else { link.to_owned() };
+    let mut about: Vec<(String, Json)> = Vec::with_capacity(updates.len());
+    for update in updates.iter().filter_map(Value::as_message) {
         let named = update.get_field_by_name("link");
         let named = named.as_deref().and_then(Value::as_str).filter(|name| !name.is_empty());
-        let named = named.map(|name| clip(&link_name(link_id(name))));
-        (named.unwrap_or_else(|| link.to_owned()), of(update))
-    });
-    updates.collect()
+        let named =
+            named.map(|name| clip(&link_name(link_id(name)))).unwrap_or_else(|| own.clone());
+        // A link that is named again is refused, and has one line.
+        if about.iter().all(|(link, _)| *link != named) {
+            about.push((named, of(update)));
+        }
+    }
+    about
 }
 
 /// The short form of a message.
@@ -148,9 +164,7 @@ mod tests {
     use crate::methods::find;
     use proptest::collection::vec;
     use proptest::prelude::*;
-    use prost::Message;
     use prost::encoding::encode_varint;
-    use proto::linkemu::v1 as pb;
 
     const UPDATE: &str = "linkemu.v1.Linkemu/UpdateLinks";
 
@@ -208,6 +222,10 @@ mod tests {
             let request = request_of(UPDATE, &framed(&request)).unwrap();
             assert_eq!(by_link(&request, "links/a").len(), 1, "{n}");
         }
+        let again = vec![pb::LinkUpdate::default(); 2];
+        let request = pb::UpdateLinksRequest { updates: again, ..Default::default() };
+        let found = by_link(&request_of(UPDATE, &framed(&request)).unwrap(), "");
+        assert_eq!(found, [("links/main".to_owned(), Json::Null)]);
         assert_eq!(
             summary("linkemu.v1.Linkemu/GetStats", &pb::GetStatsRequest::default()),
             Json::Null

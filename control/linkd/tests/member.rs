@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A linkd of a box of a group: what it lets pass to the dataplane, and what it refuses.
 
-use crate::common::{Lab, only, to_profile};
 use crate::common::pki::{Ask, Authority, channel};
+use crate::common::{Lab, only, to_profile};
 use linkd::{Listen, Reload, Security};
 use proto::dataplane::v1 as dp;
 use proto::dataplane::v1::dataplane_client::DataplaneClient;

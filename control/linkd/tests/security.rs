@@ -237,8 +237,8 @@ async fn an_operator_changes_the_link_and_the_log_has_what_became_of_it() {
             (4, "answered", Some("NOT_FOUND"), None),
         ]
     );
-    assert_eq!(log[1]["request"]["name"], "viasat2");
-    assert_eq!(log[3]["request"]["mask"][0], "rate_bps");
+    assert_eq!(log[1]["request"]["profile"]["name"], "viasat2");
+    assert_eq!(log[3]["request"]["pipes"][0]["mask"][0], "rate_bps");
     assert_eq!(
         log[8]["message"].as_str().unwrap().split(':').next(),
         Some("no profile is named \"none\"")

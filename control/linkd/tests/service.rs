@@ -105,6 +105,9 @@ async fn a_patch_that_is_wrong_changes_nothing() {
         assert!(status.message().contains(message), "{}", status.message());
     }
     let good = to_values(&["rate_bps"], rate(50_000));
+    let many = vec![good.clone(); owner::MOST_PARTS + 1];
+    let status = lab.update(pb::LinkUpdate { pipes: many, ..Default::default() }).await;
+    assert_eq!(fields(&status.unwrap_err()), ["updates[0].pipes"]);
     let status = lab.update(pb::PipeUpdate { pipe: None, ..good.clone() }).await.unwrap_err();
     assert_eq!(fields(&status), ["pipe"]);
     let status = lab.update(pb::PipeUpdate { direction: 9, ..good }).await.unwrap_err();

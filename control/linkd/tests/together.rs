@@ -126,7 +126,7 @@ async fn each_lease_is_needed_and_no_other_one() {
     // A link without a lease needs none, and a token of no link is refused.
     change(&mut lab, vec![to("main", "lte"), to("lab1", "lte")], &one).await.unwrap();
     let refused = change(&mut lab, vec![to("main", "viasat2")], &one).await.unwrap_err();
-    assert!(refused.message().contains("a lease of yours has ended"), "{}", refused.message());
+    assert!(refused.message().contains("your lease has ended"), "{}", refused.message());
     assert_eq!(shown(&mut lab, "main").await.unwrap(), "lte");
     // One of several tokens also suffices for one link.
     let tokens = format!("{one}, {two}");

@@ -300,8 +300,8 @@ fn prefix(address: IpAddr, length: u8) -> Option<Entry> {
 mod tests {
     use super::*;
     use crate::config::{Program, Stages};
-    use crate::target::Target;
     use crate::model::bucket;
+    use crate::target::Target;
 
     fn config() -> Config {
         Config {

@@ -2,8 +2,8 @@
 //! Names of the P4 program's tables, actions and counters, and the numbering of cells (docs/p4.md;
 //! sizes are in p4src/shared).
 
-use crate::target::Target;
 use crate::model::{MAX_CLIENTS, Point};
+use crate::target::Target;
 use emu::units::Direction;
 use p4runtime::P4Info;
 use p4runtime::info::{Counter, InfoError};

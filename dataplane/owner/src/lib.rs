@@ -34,7 +34,7 @@ pub use link::{Link, LinkChange, Order, Outcomes, Proposal, to_its_end};
 pub use plans::{History, Plans};
 pub use scenario::Scenarios;
 pub use schedule::{Schedule, ScheduleError, check_ahead, check_passed, withdrawn};
-pub use service::{Executor, MOST_LINKS, Owned, Service};
+pub use service::{Executor, MOST_LINKS, MOST_PARTS, Owned, Service};
 pub use span::Span;
 pub use status::{clip, invalid, of_link};
 pub use terms::{Chain, Current, Made, Refusal, Source, Terms};

@@ -16,6 +16,8 @@ use tonic::{Request, Response, Status};
 
 /// Most links of one change.
 pub const MOST_LINKS: usize = 64;
+/// Most parts of the change of one link: each costs time while the plans are locked.
+pub const MOST_PARTS: usize = 16;
 
 /// What has links and makes their changes. Callers wait for its answers for a limited time, and what
 /// they asked for is completed also when they have gone.
@@ -207,6 +209,11 @@ impl<E: Executor> Service<E> {
             return Err(Status::invalid_argument(message));
         }
         let change = asked.change.ok_or_else(|| Status::invalid_argument("change: missing"))?;
+        let parts = change.parts.len();
+        if parts > MOST_PARTS {
+            let message = format!("change.parts: {parts} are more than {MOST_PARTS}");
+            return Err(Status::invalid_argument(message));
+        }
         let terms = Terms {
             source: Source::Controller(asked.cause.unwrap_or_default()),
             at_ns: asked.at_ns,

@@ -22,7 +22,7 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// The change of the fields at `paths` to those in `values`, as in a `PatchLinkRequest`.
+    /// The change of the fields at `paths` to those in `values`, as in a `PipeUpdate`.
     ///
     /// # Errors
     /// Unknown paths and missing values.

@@ -144,7 +144,7 @@ pub fn line(stats: &Stats, last: Option<&Stats>) -> String {
         if seconds > 0.0 { format!("{:.2} Mbit/s", bytes * 8e-6 / seconds) } else { "-".into() }
     };
     let queue = stats.pipes().map(|(_, _, pipe)| pipe.queue().bytes).fold(0, u64::saturating_add);
-    let sums = stats.conservation();
+    let sums = stats.conservation.unwrap_or_else(|| stats.sums());
     format!(
         "{}  generation {}  forward {}  return {}  queue {}  dropped {}  late p99 {}  \
          emulator drops {}  conservation {}{}",
@@ -194,7 +194,8 @@ fn drops(pipe: &PipeStats) -> String {
 }
 
 fn conservation(stats: &Stats) -> String {
-    let c = stats.conservation();
+    // An older linkd does not give it.
+    let c = stats.conservation.unwrap_or_else(|| stats.sums());
     let made = |name: &str, n: u64| match n {
         0 => String::new(),
         n => format!(" + {name} {n}"),

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use crate::interval::Interval;
 use crate::baseline::Series;
+use crate::interval::Interval;
 use crate::numeric::{logistic, maximise, profile_interval};
 use crate::period::Period;
 use crate::seconds;

@@ -7,11 +7,11 @@
 //! profile likelihood: the interval and the duration of a class are both inside with 99 % if its
 //! law is the true one, and with 95 % as the log also chose the law.
 
+use super::Runs;
 use super::chain::{Class, Law};
 use super::fixed::{Region, region};
-use super::Runs;
-use crate::interval::Interval;
 use crate::goodness::Goodness;
+use crate::interval::Interval;
 use crate::numeric::{DROP_95, DROP_99_5, Maximum, maximise, profile_interval_at};
 use crate::work;
 

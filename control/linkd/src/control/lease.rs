@@ -100,8 +100,13 @@ impl Control {
                 Ok(profile) => {
                     let profile = Some(profile.into_proto());
                     let change = dp::Change { profile, restart: true, ..Default::default() };
-                    let update = [Update::new(self.clone(), "the end of a lease", change)?];
-                    Box::pin(make(&Caller::linkd(), None, &update, &mut [changing])).await
+                    match Update::new(self.clone(), "the end of a lease", change) {
+                        Ok(update) => {
+                            let (linkd, held) = (Caller::linkd(), &mut [&mut *changing]);
+                            Box::pin(make(&linkd, None, &[update], held)).await
+                        }
+                        Err(status) => Err(status),
+                    }
                 }
                 Err(status) => Err(status),
             };

@@ -10,7 +10,7 @@ use crate::given;
 use crate::leases::Leases;
 use crate::named::Named;
 use crate::refusal;
-use owner::MOST_LINKS;
+use owner::{MOST_LINKS, MOST_PARTS};
 use profile::{Part, Violations};
 use proto::dataplane::v1 as dp;
 use proto::link_name;
@@ -132,6 +132,11 @@ async fn updates(find: Find<'_>, asked: Vec<pb::LinkUpdate>) -> Result<Vec<Updat
         if what.is_empty() {
             return Err(refused("", "changes nothing: give `profile`, `pipes` or `clients`"));
         }
+        let pipes = update.pipes.len();
+        if pipes > MOST_PARTS {
+            let why = format!("{pipes} are more than {MOST_PARTS}: give new values in fewer parts");
+            return Err(refused(".pipes", &why));
+        }
         let (expected_generation, lossy) = (update.expected_generation, update.lossy);
         let change = control.change(update).await.map_err(|status| match n {
             1 => status,
@@ -168,7 +173,7 @@ pub(super) async fn make(
     }
     if answer.as_ref().is_err_and(is_away) {
         for Update { control, id, what, .. } in updates {
-            let caller = Caller { link: control.0.link.clone(), ..caller.clone() };
+            let caller = Caller { link: link_name(control.name()), ..caller.clone() };
             control.expect(id.clone(), what.clone(), caller);
         }
     }

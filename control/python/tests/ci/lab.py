@@ -183,7 +183,9 @@ class Box:
 
     def profile(self, link: str = "main") -> str:
         """Name of a link's current profile."""
-        return str(json.loads(self.linkctl("--link", link, "-o", "json", "show"))["profile"]["name"])
+        return str(
+            json.loads(self.linkctl("--link", link, "-o", "json", "show"))["profile"]["name"]
+        )
 
     def holder(self, link: str) -> str:
         """Holder of a link's lease; empty without one."""

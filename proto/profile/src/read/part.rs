@@ -17,7 +17,7 @@ use units::Quantity;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Part {
     pub pipe: pb::Pipe,
-    /// Paths of the fields for the mask of a PatchLinkRequest, without duplicates.
+    /// Paths of the fields for the mask of a PipeUpdate, without duplicates.
     pub paths: Vec<&'static str>,
 }
 
