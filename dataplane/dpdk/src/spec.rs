@@ -65,9 +65,11 @@ pub(crate) struct PacketRing {
 }
 
 impl PacketRing {
-    /// Largest frame that arrives whole, without a stripped VLAN tag, bytes.
+    /// Largest frame that is known to have arrived whole, without a stripped VLAN tag, bytes. The
+    /// kernel truncates longer frames to the room of a slot and the driver does not report it, so a
+    /// frame that fills the room may be one of these.
     pub(crate) const fn max_frame(&self) -> u32 {
-        self.frame_size.saturating_sub(PACKET_RX_OVERHEAD)
+        self.frame_size.saturating_sub(PACKET_RX_OVERHEAD + 1)
     }
 
     /// Memory that the driver locks for one queue, both directions, bytes.
@@ -192,7 +194,7 @@ impl PortSpec {
         let number = |key: &str| self.argument(key).and_then(|value| value.parse::<u32>().ok());
         let frame = mtu.unwrap_or(0).saturating_add(FRAME_OVER_MTU);
         let given = number("framesz");
-        let jumbo = given.is_none() && frame > PACKET_SLOT - PACKET_RX_OVERHEAD;
+        let jumbo = given.is_none() && frame >= PACKET_SLOT - PACKET_RX_OVERHEAD;
         let frame_size = given.unwrap_or(if jumbo { JUMBO_SLOT } else { PACKET_SLOT });
         let block_size = (frame_size > PACKET_SLOT).then(|| JUMBO_BLOCK.max(frame_size));
         let frame_count = number("framecnt").unwrap_or(if jumbo { 1024 } else { PACKET_FRAMES });
@@ -443,9 +445,9 @@ mod tests {
     #[test]
     fn af_packet_takes_large_slots_for_jumbo_frames_only() {
         let ring = |mtu| spec("net_af_packet,iface=v0").packet_ring(Some(mtu)).unwrap();
-        assert_eq!(ring(1500).max_frame(), 1982);
-        assert_eq!(ring(1964).frame_size, 2048);
-        assert_eq!(ring(1965).frame_size, 16_384);
+        assert_eq!(ring(1500).max_frame(), 1981);
+        assert_eq!(ring(1963).frame_size, 2048);
+        assert_eq!(ring(1964).frame_size, 16_384);
         assert!(ring(9000).max_frame() >= 9018);
         let device = spec("net_af_packet,iface=v0").device("wan", Some(9000));
         assert!(device.contains("blocksz=65536,framesz=16384,framecnt=1024"), "{device}");

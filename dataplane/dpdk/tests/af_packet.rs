@@ -62,7 +62,7 @@ fn frames_cross_a_veth_pair_unchanged() {
         let (a, _a_rx, mut a_tx) = open("a", "net_af_packet,iface=a0", &pool);
         let (b, mut b_rx, _b_tx) = open("b", "net_af_packet,iface=b0", &pool);
         assert_eq!(a.info().driver, "net_af_packet");
-        assert_eq!((a.info().mtu, a.info().max_frame), (1500, 1982));
+        assert_eq!((a.info().mtu, a.info().max_frame), (1500, 1981));
         assert_eq!(a.info().packet_sockets, 1);
         assert_eq!(a.info().iface.as_deref(), Some("a0"));
         let link = b.link().unwrap();

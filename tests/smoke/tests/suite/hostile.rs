@@ -11,7 +11,7 @@ use smoke::linkctl::Linkctl;
 use smoke::namespace::Namespace;
 use smoke::ping::Ping;
 use smoke::raw::{Mac, RawSocket};
-use smoke::stats::{Port, Stats, drops};
+use smoke::stats::{DropReason, Port, Stats, drops};
 use smoke::testbed::{CLIENT_INTERFACE, SERVER, SERVER_INTERFACE, Testbed, WAN_INTERFACE};
 use smoke::wait;
 
@@ -26,11 +26,11 @@ const NOBODY: Mac = [2, 0, 0, 0, 0, 0x99];
 
 pub fn frames_of_any_form_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
     on_bed(cpus, emulator(1), |bed| {
-        // The hosts can send more than the configured MTU of the emulator's ports.
-        bed.server().run(&["ip", "link", "set", SERVER_INTERFACE, "mtu", JUMBO_MTU])?;
-        bed.emulator().run(&["ip", "link", "set", WAN_INTERFACE, "mtu", JUMBO_MTU])?;
         let linkctl = bed.linkctl()?;
         linkctl.set_profile("geo-600", SEED)?;
+        // The ports are open by now, with slots for the MTU of before: the kernel truncates a jumbo frame.
+        bed.server().run(&["ip", "link", "set", SERVER_INTERFACE, "mtu", JUMBO_MTU])?;
+        bed.emulator().run(&["ip", "link", "set", WAN_INTERFACE, "mtu", JUMBO_MTU])?;
         let server = RawSocket::open(bed.server(), SERVER_INTERFACE)?;
         let client = RawSocket::open(bed.client(), CLIENT_INTERFACE)?;
         let address = bed.client_address(0);
@@ -53,6 +53,9 @@ pub fn frames_of_any_form_are_counted(cpus: &Cpus) -> anyhow::Result<()> {
             }
         }
         let stats = drained(&linkctl)?;
+        let truncated: u64 =
+            stats.pipes().map(|(_, _, p)| p.dropped_for(DropReason::Oversize).packets).sum();
+        ensure!(truncated == 1, "{truncated} frames are oversize, not the jumbo frame alone");
         for (_, _, pipe) in stats.pipes() {
             let odd: Vec<_> =
                 drops(pipe).filter(|(reason, _)| !["runt", "oversize"].contains(reason)).collect();
