@@ -63,7 +63,8 @@ struct Taken {
     /// Its bytes, until it is answered.
     share: Option<Share>,
     turn: Turn,
-    /// Links with what is asked of them, for the audit log; none for what viewers may do.
+    /// The name of each link with a summary of its change, for the audit log. Empty for calls that viewers
+    /// may make.
     about: Vec<(String, Value)>,
     /// The field that needs the highest role, of those that are set.
     field: Option<(&'static str, Role)>,
@@ -74,7 +75,7 @@ struct Asked {
     audit: Audit,
     caller: Caller,
     method: String,
-    /// Links with what is asked of them: a line each.
+    /// The name of each link with a summary of its change. The audit log has a line for each.
     about: Vec<(String, Value)>,
 }
 

@@ -96,7 +96,7 @@ pub fn switch(state: &pb::SwitchState) -> String {
     text
 }
 
-/// What is copied, and what was, as lines.
+/// The setting of the mirror and the counts of copied frames, one per line.
 fn mirror(state: &pb::SwitchMirror) -> String {
     let asked = state.mirror.clone().unwrap_or_default();
     let of = match &*asked.clients {

@@ -109,7 +109,7 @@ fn rate_and_rate_trace_replace_each_other() {
     assert_eq!((has(&link), link.back().rate_bps), ((None, true), Some(12_000_000)));
     link.patch(Unspecified, &["rate_bps"], rate(50_000)).unwrap();
     assert_eq!(has(&link), (Some(50_000), false));
-    // Both in a mask are what the request says.
+    // A mask with both fields sets both to the values of the request.
     for mask in [["rate_trace", "rate_bps"], ["rate_bps", "rate_trace"]] {
         link.patch(Forward, &mask, traced.clone()).unwrap();
         assert_eq!(has(&link), (None, true));
