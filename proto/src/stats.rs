@@ -28,15 +28,28 @@ macro_rules! zero_if_absent {
 }
 
 zero_if_absent! {
-    PipeStats {
-        received: Count, sent: Count, held: Count, queue: Count, marked: Count, duplicated: Count,
-        corrupted: Count, generated: Count, cross_offered: Count, cross_dropped: Count
-    }
     ClientAccount { received: Count, sent: Count, dropped: Count, held: Count }
     PortStats { received: Count, sent: Count }
     WorkerStats { received: Count, memory: Memory }
     Span { received: Count, sent: Count }
     Stats { lateness: Lateness, memory: Memory, conservation: Conservation }
+}
+
+/// The counts of a pipe, each with its function and as a part of a sum.
+macro_rules! counts_of_pipe {
+    ($($field:ident),+) => {
+        zero_if_absent! { PipeStats { $($field: Count),+ } }
+
+        impl PipeStats {
+            fn add_counts(&mut self, more: &Self) {
+                $(add(&mut self.$field, more.$field);)+
+            }
+        }
+    };
+}
+
+counts_of_pipe! {
+    received, sent, held, queue, marked, duplicated, corrupted, generated, cross_offered, cross_dropped
 }
 
 impl AddAssign for Count {
@@ -87,20 +100,7 @@ fn add_histogram(sum: &mut Option<Histogram>, more: Option<&Histogram>) {
 impl AddAssign<&Self> for PipeStats {
     /// Of high-water marks the larger one remains.
     fn add_assign(&mut self, more: &Self) {
-        for (sum, more) in [
-            (&mut self.received, more.received),
-            (&mut self.sent, more.sent),
-            (&mut self.held, more.held),
-            (&mut self.queue, more.queue),
-            (&mut self.marked, more.marked),
-            (&mut self.duplicated, more.duplicated),
-            (&mut self.corrupted, more.corrupted),
-            (&mut self.generated, more.generated),
-            (&mut self.cross_offered, more.cross_offered),
-            (&mut self.cross_dropped, more.cross_dropped),
-        ] {
-            add(sum, more);
-        }
+        self.add_counts(more);
         self.queue_max_bytes = self.queue_max_bytes.max(more.queue_max_bytes);
         add(&mut self.access, more.access);
         add_histogram(&mut self.queue_delay, more.queue_delay.as_ref());
@@ -213,6 +213,12 @@ impl Stats {
         self.clients
             .iter()
             .flat_map(|it| it.pipes().map(|(direction, pipe)| (&*it.client, direction, pipe)))
+    }
+
+    /// Number of pipes that do not balance.
+    #[must_use]
+    pub fn unbalanced(&self) -> usize {
+        self.pipes().filter(|(_, _, pipe)| !pipe.balances()).count()
     }
 
     /// The sums of `conservation`.

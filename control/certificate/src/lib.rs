@@ -111,7 +111,7 @@ fn summary(criteria: &[Criterion]) -> &'static str {
 fn criteria(stats: &Stats, span: &Span, changes: u64, limits: &Chosen) -> Vec<Criterion> {
     let drops = [span.overload, span.missed, span.transmit_dropped, span.unconfirmed];
     let drops = drops.into_iter().fold(0, u64::saturating_add);
-    let off = stats.pipes().filter(|(_, _, pipe)| !pipe.balances()).count() as u64;
+    let off = stats.unbalanced() as u64;
     let (lateness, memory) = (stats.lateness(), fullest(stats));
     let percent = u128::from(limits.memory_percent);
     let room = u64::try_from(u128::from(memory.capacity_bytes) * percent / 100).unwrap_or(u64::MAX);

@@ -123,7 +123,7 @@ async fn beam(context: &Context, name: &str, rate: Rate, target: &Target) -> Res
 async fn set(context: &Context, clients: Clients, condition: &Condition) -> Result<(), Failure> {
     let change = clients.into_proto().into();
     let connection = Connection::open(context).await?;
-    let answer = set::update(&connection, Vec::new(), change, condition).await?;
+    let answer = set::update(&connection, &[], change, condition).await?;
     set::tell(context, "clients", &answer)
 }
 

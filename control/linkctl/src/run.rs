@@ -360,7 +360,7 @@ async fn prepare(
         clients: Some(clients()),
         ..Default::default()
     };
-    set::update(&connection, Vec::new(), update, &Condition::default()).await?;
+    set::update(&connection, &[], update, &Condition::default()).await?;
     let request = pb::GetLinkRequest::default();
     let link = connection.call(|mut c| async move { c.get_link(request).await }).await?;
     Ok((connection, link.profile.unwrap_or_default()))

@@ -196,7 +196,7 @@ pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
         Set::Patch(what) => (pipe(what)?.into(), &what.target().condition, of_round_trip(what)),
     };
     let connection = Connection::open(context).await?;
-    let mut answer = update(&connection, context.linkd.links(), change, condition)
+    let mut answer = update(&connection, &context.linkd.links(), change, condition)
         .await
         .map_err(|failure| beside_file(failure, what))?;
     answer.links.iter_mut().for_each(|link| link.remarks.extend(remark.clone()));
@@ -208,7 +208,7 @@ pub async fn run(context: &Context, what: &Set) -> Result<(), Failure> {
 /// Makes a change of all of these links or of none; without a name, of the link of the connection.
 pub async fn update(
     connection: &Connection,
-    links: Vec<&str>,
+    links: &[&str],
     update: pb::LinkUpdate,
     condition: &Condition,
 ) -> Result<pb::UpdateLinksResponse, Failure> {
@@ -217,8 +217,8 @@ pub async fn update(
         lossy: condition.lossy,
         ..update
     };
-    let updates = match &links[..] {
-        [] | [_] => vec![update],
+    let updates = match links {
+        [] => vec![update],
         links => {
             let named = |link: &&str| pb::LinkUpdate { link: link_name(link), ..update.clone() };
             links.iter().map(named).collect()

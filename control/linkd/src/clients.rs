@@ -94,17 +94,13 @@ fn kind(client: &str) -> pb::ClientKind {
 }
 
 fn account(pipe: Option<pb::PipeStats>) -> pb::ClientAccount {
-    let pb::PipeStats { received, sent, dropped, held, duplicated, generated, .. } =
-        pipe.unwrap_or_default();
-    let sum = dropped.iter().filter_map(|drop| drop.count).fold(pb::Count::default(), |a, b| {
-        pb::Count { packets: a.packets + b.packets, bytes: a.bytes + b.bytes }
-    });
+    let pipe = pipe.unwrap_or_default();
     pb::ClientAccount {
-        received: Some(received.unwrap_or_default()),
-        sent: Some(sent.unwrap_or_default()),
-        dropped: Some(sum),
-        held: Some(held.unwrap_or_default()),
-        duplicated: Some(duplicated.unwrap_or_default()),
-        generated: Some(generated.unwrap_or_default()),
+        received: Some(pipe.received()),
+        sent: Some(pipe.sent()),
+        dropped: Some(pipe.dropped_total()),
+        held: Some(pipe.held()),
+        duplicated: Some(pipe.duplicated()),
+        generated: Some(pipe.generated()),
     }
 }

@@ -36,7 +36,7 @@ pub use scenario::Scenarios;
 pub use schedule::{Schedule, ScheduleError, check_ahead, check_passed, withdrawn};
 pub use service::{Executor, MOST_LINKS, MOST_PARTS, Owned, Service};
 pub use span::Span;
-pub use status::{clip, invalid, of_link};
+pub use status::{among, clip, invalid, of_link};
 pub use terms::{Chain, Current, Made, Refusal, Source, Terms};
 pub use watch::watch;
 

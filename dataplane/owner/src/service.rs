@@ -3,7 +3,7 @@
 
 use crate::{
     Changes, Controllers, Current, Held, Link, LinkChange, Made, Request as Keyed, Scenarios,
-    Source, Terms, of_link, watch,
+    Source, Terms, among, watch,
 };
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
@@ -276,10 +276,8 @@ impl<E: Executor> dp::dataplane_server::Dataplane for Service<E> {
                 name => self.executor.link(name)?,
             };
             let name = link.name().to_owned();
-            let change = self.asked(link, change.clone(), n).map_err(|status| match n {
-                1 => status,
-                _ => of_link(&name, &status),
-            })?;
+            let change = self.asked(link, change.clone(), n);
+            let change = change.map_err(|status| among(n, &name, status))?;
             if !names.insert(name) {
                 return Err(Status::invalid_argument(format!(
                     "link `{}` is named twice: give one change of each link",

@@ -30,6 +30,12 @@ pub fn of_link(link: &str, status: &Status) -> Status {
     Status::with_details(status.code(), message, details)
 }
 
+/// The status of one of `n` links: with its name if there are several.
+#[must_use]
+pub fn among(n: usize, link: &str, status: Status) -> Status {
+    if n == 1 { status } else { of_link(link, &status) }
+}
+
 /// INVALID_ARGUMENT: rules that `what` breaks. The message has the first one, the details have up
 /// to 16.
 #[must_use]

@@ -8,7 +8,8 @@ use units::counted;
 use crate::grid;
 use crate::instant;
 use proto::linkemu::v1::{
-    AccessStats, ClientStats, Count, DropReason, LinkState, PipeStats, PortState, PortStats, Stats,
+    AccessStats, ClientStats, Conservation, Count, DropReason, LinkState, PipeStats, PortState,
+    PortStats, Stats,
 };
 
 const CLIENTS: [&str; 9] =
@@ -144,7 +145,7 @@ pub fn line(stats: &Stats, last: Option<&Stats>) -> String {
         if seconds > 0.0 { format!("{:.2} Mbit/s", bytes * 8e-6 / seconds) } else { "-".into() }
     };
     let queue = stats.pipes().map(|(_, _, pipe)| pipe.queue().bytes).fold(0, u64::saturating_add);
-    let sums = stats.conservation.unwrap_or_else(|| stats.sums());
+    let sums = balance(stats);
     format!(
         "{}  generation {}  forward {}  return {}  queue {}  dropped {}  late p99 {}  \
          emulator drops {}  conservation {}{}",
@@ -193,9 +194,13 @@ fn drops(pipe: &PipeStats) -> String {
     if reasons.is_empty() { "0".into() } else { reasons.join(", ") }
 }
 
+/// The balance of all pipes; an older linkd does not send it.
+fn balance(stats: &Stats) -> Conservation {
+    stats.conservation.unwrap_or_else(|| stats.sums())
+}
+
 fn conservation(stats: &Stats) -> String {
-    // An older linkd does not give it.
-    let c = stats.conservation.unwrap_or_else(|| stats.sums());
+    let c = balance(stats);
     let made = |name: &str, n: u64| match n {
         0 => String::new(),
         n => format!(" + {name} {n}"),
@@ -208,10 +213,9 @@ fn conservation(stats: &Stats) -> String {
     if c.exact {
         return format!("exact ({sum})");
     }
-    let off = stats.pipes().filter(|(_, _, pipe)| !pipe.balances()).count();
     format!(
         "NOT EXACT ({sum}; {}): please report this",
-        counted(off, "pipe does not balance", "pipes do not balance")
+        counted(stats.unbalanced(), "pipe does not balance", "pipes do not balance")
     )
 }
 

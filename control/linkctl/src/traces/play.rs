@@ -208,7 +208,7 @@ impl Playing<'_> {
             lossy: self.args.lossy,
             ..Default::default()
         };
-        let answer = set::update(self.connection, Vec::new(), change.into(), &condition).await?;
+        let answer = set::update(self.connection, &[], change.into(), &condition).await?;
         let link = answer.into_one();
         if let Some(applied) = &link.applied {
             self.generation = applied.generation;

@@ -138,10 +138,8 @@ async fn updates(find: Find<'_>, asked: Vec<pb::LinkUpdate>) -> Result<Vec<Updat
             return Err(refused(".pipes", &why));
         }
         let (expected_generation, lossy) = (update.expected_generation, update.lossy);
-        let change = control.change(update).await.map_err(|status| match n {
-            1 => status,
-            _ => owner::of_link(&name, &status),
-        })?;
+        let change = control.change(update).await;
+        let change = change.map_err(|status| owner::among(n, &name, status))?;
         let update = Update::new(control, &what, change)?;
         updates.push(Update { expected_generation, lossy, ..update });
     }
@@ -189,10 +187,7 @@ pub(super) async fn make(
 async fn look(updates: &[Update], held: &mut [&mut Changing]) -> Result<(), Status> {
     for (Update { control, .. }, held) in updates.iter().zip(held) {
         let looked = control.look(held).await;
-        looked.map_err(|status| match updates.len() {
-            1 => status,
-            _ => owner::of_link(control.name(), &status),
-        })?;
+        looked.map_err(|status| owner::among(updates.len(), control.name(), status))?;
     }
     Ok(())
 }

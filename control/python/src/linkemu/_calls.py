@@ -194,15 +194,14 @@ def update_links(
     """Changes several links at one instant, or none. Answers the change of each link."""
     updates = {link: profile_update(given, None, None) for link, given in profiles.items()}
     for link, fields in patches.items():
-        update = updates.setdefault(link, v1.LinkUpdate())
-        update.pipes.append(pipe_update(direction, fields))
+        updates.setdefault(link, v1.LinkUpdate()).pipes.append(pipe_update(direction, fields))
     unknown = set(expected_generations) - set(updates)
     if unknown:
         raise ValueError(f"expected_generations: no change of {', '.join(sorted(unknown))}")
-    for link, update in updates.items():
-        update.link, update.lossy = link, lossy
+    for link, change in updates.items():
+        change.link, change.lossy = link, lossy
         if link in expected_generations:
-            update.expected_generation = expected_generations[link]
+            change.expected_generation = expected_generations[link]
     request = v1.UpdateLinksRequest(updates=updates.values(), request_id=_request_id())
 
     def read(answer: v1.UpdateLinksResponse) -> dict[str, model.Change]:
