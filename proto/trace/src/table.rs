@@ -4,6 +4,8 @@
 //! The names of the columns give their units. Rows are in the order of their times.
 
 use bytes::Bytes;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
@@ -111,8 +113,14 @@ impl Table {
     }
 
     fn parquet(bytes: Bytes, columns: &[&Column]) -> Result<Self, RateError> {
-        let bad = |error: parquet::errors::ParquetError| RateError::table("Parquet", &error);
+        let bad = |error: ParquetError| RateError::table("Parquet", &error);
+        let length = bytes.len() as u64;
         let reader = SerializedFileReader::new(bytes).map_err(bad)?;
+        let chunks = reader.metadata().row_groups().iter().flat_map(RowGroupMetaData::columns);
+        if !chunks.into_iter().all(|chunk| is_within(chunk, length)) {
+            let why = "a column is not within the file: is it whole?";
+            return Err(bad(ParquetError::General(why.to_owned())));
+        }
         let file = reader.metadata().file_metadata();
         let rows = usize::try_from(file.num_rows()).unwrap_or(usize::MAX);
         if rows > ROWS {
@@ -232,6 +240,13 @@ impl Table {
         let again = format!("{rows} the time of the row before: the last of each was kept.");
         if self.repeated > 0 { vec![again] } else { Vec::new() }
     }
+}
+
+/// Whether the place of a column's data is one in a file of `length` bytes. The reader panics at others.
+fn is_within(chunk: &ColumnChunkMetaData, length: u64) -> bool {
+    let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+    let end = start.checked_add(chunk.compressed_size());
+    start >= 0 && end.is_some_and(|end| end >= start && end.unsigned_abs() <= length)
 }
 
 /// The fields of a row as CSV would have them. A missing value is empty.
