@@ -41,7 +41,7 @@ mod stage;
 pub use plan::{BeamPlan, BeamsError, BeamsPlan, MAX_BEAMS, MAX_WEIGHT, Share};
 pub use server::Standing;
 pub(crate) use server::{Member, Queues};
-pub(crate) use stage::{Beams, regroups};
+pub(crate) use stage::{Beamed, Beams, regroups};
 
 use crate::units::Direction;
 

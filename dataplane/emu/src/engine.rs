@@ -213,7 +213,7 @@ impl<B: Buffer> Engine<B> {
             kept_up: 0,
             reported: 0,
         };
-        engine.beams.form(&plan, 0, engine.limits.frame, at, true);
+        engine.beams.form(plan.beamed(), 0, engine.limits.frame, at, true);
         engine.changes.push_back(Change {
             at,
             plan,

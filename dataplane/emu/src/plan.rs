@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::aqm::QueuePlan;
-use crate::beam::BeamsPlan;
+use crate::beam::{Beamed, BeamsPlan};
 use crate::channel::ChannelPlan;
 use crate::cross::CrossPlan;
 use crate::delay::DelayPlan;
@@ -206,6 +206,15 @@ impl Plan {
             let held = [&mut delay.level, &mut delay.trace, &mut pipe.loss_trace];
             held.into_iter().flatten().for_each(|held| held.align(zero));
         }
+    }
+
+    /// What it says of its beams.
+    pub(crate) fn beamed(&self) -> Beamed<'_> {
+        let access = self.pipes.0.each_ref().map(|pipe| match &pipe.rate {
+            RatePlan::Access(access) => Some(access),
+            _ => None,
+        });
+        Beamed { beams: &self.beams, access: ByDirection(access), seed: self.seed }
     }
 
     /// The plan where clients are offloaded, or else with all of it done here.

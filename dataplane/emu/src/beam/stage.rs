@@ -7,10 +7,8 @@ use std::collections::VecDeque;
 
 use crate::access::AccessPlan;
 use crate::client::ClientKey;
-use crate::plan::Plan;
 use crate::rng::{self, Stream, StreamKey};
-use crate::shaper::RatePlan;
-use crate::units::{Direction, Instant};
+use crate::units::{ByDirection, Direction, Instant};
 
 use super::carrier::Carrier;
 use super::server::{Beam, Member, NO_BEAM, Place, Queues, Standing, Terms};
@@ -113,23 +111,24 @@ impl Server {
     }
 }
 
-/// The access of the terminals of a direction.
-fn access(plan: &Plan, direction: Direction) -> Option<&AccessPlan> {
-    match &plan.pipes[direction].rate {
-        RatePlan::Access(access) => Some(access),
-        _ => None,
-    }
+/// What a plan says of its beams.
+#[derive(Clone, Copy, Debug)]
+pub struct Beamed<'a> {
+    pub beams: &'a BeamsPlan,
+    /// Of the terminals of each direction.
+    pub access: ByDirection<Option<&'a AccessPlan>>,
+    pub seed: u64,
 }
 
 /// Whether the engine has to regroup its beams when `plan` follows `before`: members or weights differ, or
 /// a carrier begins, ends or begins again.
-pub fn regroups(plan: &Plan, before: &Plan, restart: bool) -> bool {
-    let turns = |d| match (access(plan, d), access(before, d)) {
+pub fn regroups(plan: Beamed<'_>, before: Beamed<'_>, restart: bool) -> bool {
+    let turns = |d| match (plan.access[d], before.access[d]) {
         (None, None) => false,
         (Some(access), Some(before)) => restart || !access.is_as(before),
         _ => true,
     };
-    !plan.beams.groups_as(&before.beams)
+    !plan.beams.groups_as(before.beams)
         || Direction::BOTH.into_iter().any(|d| plan.beams.shares_in(d) && turns(d))
 }
 
@@ -169,13 +168,13 @@ impl Beams {
 
     /// Forms the beams of a plan at `at`. Those that there were stay, except for carriers of other
     /// superframes and, with `restart`, all carriers.
-    pub fn form(&mut self, plan: &Plan, epoch: u32, longest: u32, at: Instant, restart: bool) {
+    pub fn form(&mut self, plan: Beamed<'_>, epoch: u32, longest: u32, at: Instant, restart: bool) {
         let mut before = std::mem::take(&mut self.beams).into_iter();
         let mut numbers = 0_u32..;
         let beams = plan.beams.terms(longest).map(|terms| {
             let number = numbers.next().unwrap_or_default();
             let direction = Direction::BOTH[number as usize % 2];
-            let access = access(plan, direction);
+            let access = plan.access[direction];
             let stays = before.next().flatten().filter(|server| {
                 server.suits(access) && !(restart && matches!(server.kind, Kind::Carrier(_)))
             });

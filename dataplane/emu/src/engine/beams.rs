@@ -148,7 +148,7 @@ impl<B: Buffer> Engine<B> {
         }
         // All pipes have to be under the old plan.
         self.settle_all();
-        self.beams.form(plan, epoch, self.limits.frame, at, restart);
+        self.beams.form(plan.beamed(), epoch, self.limits.frame, at, restart);
         for id in 0..self.slots.len() as u32 {
             // A pipe that leaves a beam may lose frames on the way.
             self.look_for_observer(id);

@@ -67,7 +67,7 @@ impl<B: Buffer> Engine<B> {
         self.by_address = plan.rules.by_address();
         self.rules = Arc::clone(&plan.rules);
         self.epoch = plan.epoch;
-        let regroups = regroups(&plan, &before.plan, restart);
+        let regroups = regroups(plan.beamed(), before.plan.beamed(), restart);
         self.forget_targets();
         self.end_beams(at, &plan, epoch, restart, regroups);
         self.changes.push_back(Change { at, plan, kept, restart, epoch, since, start });
