@@ -8,8 +8,8 @@
 
 use crate::audit::{Audit, AuditError, Line};
 use crate::budget::{Account, Budgets};
-use crate::caller::{Caller, Role};
-use crate::connection::{Peer, Unknown};
+use crate::caller::{Caller, Role, Unknown};
+use crate::connection::Peer;
 use crate::intake::{Intake, Received};
 use crate::methods::Method;
 use crate::refusal::{clip, denied};

@@ -3,7 +3,7 @@
 
 use proto::LEASE_METADATA;
 use std::fmt;
-use tonic::Request;
+use tonic::{Code, Request};
 
 pub use identity::Role;
 
@@ -26,6 +26,18 @@ pub struct Caller {
     pub lease: Option<String>,
     /// The number of the call in the audit log, if it has one.
     pub call: Option<u64>,
+}
+
+/// Why a peer is no caller.
+#[derive(Debug)]
+pub(crate) struct Unknown {
+    /// The name that its certificate gives, as far as it does.
+    pub name: String,
+    /// From where.
+    pub from: String,
+    pub code: Code,
+    /// In words.
+    pub why: String,
 }
 
 impl fmt::Debug for Caller {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One connection, of either kind, and who is at its other end.
 
-use crate::caller::{Caller, Role, UNIX};
+use crate::caller::{Caller, Role, UNIX, Unknown};
+use crate::session::Session;
 use crate::shares::{Holder, Share};
 use crate::slots::Slot;
 use crate::tls::{self, HTTP2, Keys};
-use crate::web::Session;
 use identity::{Certificate, Identity};
 use nix::unistd::{Uid, User};
 use rustls::pki_types::CertificateDer;
@@ -117,18 +117,6 @@ enum Known {
     Anonymous { from: String },
     /// A browser session.
     Session { session: Arc<Session>, from: String },
-}
-
-/// Why a peer is no caller.
-#[derive(Debug)]
-pub(crate) struct Unknown {
-    /// The name that its certificate gives, as far as it does.
-    pub name: String,
-    /// From where.
-    pub from: String,
-    pub code: Code,
-    /// In words.
-    pub why: String,
 }
 
 impl Connection {

@@ -38,6 +38,7 @@ mod scenarios;
 mod server;
 mod service;
 mod services;
+mod session;
 mod shape;
 mod shares;
 mod slots;

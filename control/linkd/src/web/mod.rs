@@ -40,7 +40,6 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 
 pub(crate) use login::LoginService;
-pub(crate) use sessions::Session;
 
 /// Where to serve the web page.
 #[derive(Clone, Debug)]

@@ -3,22 +3,21 @@
 //!
 //! A link has a random token, a session a random id, of 256 bits each. Only their SHA-256 is kept, so
 //! that a copy of the memory opens no session, and a look-up compares hashes of secrets rather than
-//! secrets. A session has the name and the role of the caller who asked for the link, or a lower role.
-//! It ends after a limited time, at logout, when the certificate of that caller ends, or with linkd.
+//! secrets.
 
 use crate::caller::{Caller, Role};
-use crate::connection::{Peer, Unknown};
+use crate::connection::Peer;
 use crate::limits::Limits;
-use crate::tls::{self, Keys};
+use crate::session::Session;
+use crate::tls::Keys;
 use data_encoding::HEXLOWER;
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
-use tonic::{Code, Status};
+use tokio::time::Instant;
+use tonic::Status;
 
 /// Unused links of one caller; a further one replaces the oldest.
 const LINKS_EACH: usize = 4;
@@ -26,88 +25,9 @@ const LINKS_EACH: usize = 4;
 const SESSIONS_EACH: usize = 8;
 /// Links, and sessions, of all callers.
 const ALL: usize = 128;
-/// Between one check of the certificate behind a session and the next: the wall clock can be set.
-const CHECK: Duration = Duration::from_secs(60);
 
 /// Hash of a token or an id.
 type Key = [u8; 32];
-
-/// A session of a browser.
-#[derive(Debug)]
-pub(crate) struct Session {
-    number: u64,
-    name: String,
-    role: Role,
-    /// Certificate of the caller who asked for the link, and those that lead to its authority.
-    chain: Vec<CertificateDer<'static>>,
-    since: Instant,
-    lifetime: Duration,
-    expires: SystemTime,
-    /// Why it has ended, as a sentence.
-    ended: watch::Sender<Option<String>>,
-}
-
-impl Session {
-    /// The caller of its requests.
-    pub fn caller(&self, from: String) -> Result<Caller, Unknown> {
-        let (name, role) = (self.name.clone(), self.role);
-        match self.ended.borrow().clone() {
-            Some(why) => Err(Unknown { name, from, code: Code::Unauthenticated, why }),
-            None => Ok(Caller { name, role, from, session: Some(self.number), ..Caller::linkd() }),
-        }
-    }
-
-    pub fn ended(&self) -> watch::Receiver<Option<String>> {
-        self.ended.subscribe()
-    }
-
-    pub fn expires(&self) -> SystemTime {
-        self.expires
-    }
-
-    fn end(&self, why: impl Into<String>) {
-        self.ended.send_if_modified(|ended| {
-            let first = ended.is_none();
-            ended.get_or_insert_with(|| why.into());
-            first
-        });
-    }
-
-    /// Waits for its end.
-    async fn watch(&self, keys: Option<&Keys>) {
-        let mut ended = self.ended();
-        let mut reloads = keys.map(Keys::reloads);
-        let end = self.since + self.lifetime;
-        loop {
-            if let (Some(keys), [_, ..]) = (keys, &*self.chain)
-                && let Err(error) = keys.verify(&self.chain, SystemTime::now())
-            {
-                let why = tls::reason(&error);
-                self.end(format!(
-                    "the certificate behind your session does not hold any more: {why}"
-                ));
-                return;
-            }
-            let reloaded = async {
-                if let Some(reloads) = &mut reloads
-                    && reloads.changed().await.is_ok()
-                {
-                    return;
-                }
-                std::future::pending().await
-            };
-            tokio::select! {
-                _ = ended.wait_for(Option::is_some) => return,
-                () = sleep_until(end) => {
-                    self.end("your session has expired: log in again (linkctl web)");
-                    return;
-                }
-                () = sleep(CHECK) => {}
-                () = reloaded => {}
-            }
-        }
-    }
-}
 
 /// A link that has not been used.
 #[derive(Debug)]
@@ -199,16 +119,7 @@ impl Sessions {
             return Err(full("sessions"));
         }
         table.last += 1;
-        let session = Arc::new(Session {
-            number: table.last,
-            name,
-            role,
-            chain,
-            since: now,
-            lifetime: self.lifetime,
-            expires: SystemTime::now() + self.lifetime,
-            ended: watch::Sender::new(None),
-        });
+        let session = Arc::new(Session::new(table.last, name, role, chain, self.lifetime));
         let key = key(&id);
         table.sessions.insert(key, session.clone());
         drop(table);
@@ -223,7 +134,7 @@ impl Sessions {
     /// The session with an id, unless it has ended.
     pub fn find(&self, id: &str) -> Option<Arc<Session>> {
         let session = self.table().sessions.get(&key(id)).cloned();
-        session.filter(|session| session.ended.borrow().is_none())
+        session.filter(|session| session.ended().borrow().is_none())
     }
 
     /// Ends a session.
@@ -264,6 +175,7 @@ fn secret() -> Result<String, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tonic::Code;
 
     fn create(sessions: &Sessions, name: &str) -> String {
         let caller = Caller { name: name.into(), ..Caller::linkd() };
