@@ -4,6 +4,7 @@
 //! out. Any parser of protobuf JSON reads it, that of linkd's HTTP API too.
 
 use prost::{Message, Name};
+use prost_reflect::prost_types::FileDescriptorProto;
 use prost_reflect::{
     DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions,
 };
@@ -15,6 +16,16 @@ pub static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     // They are valid: the build wrote them, and a test reads them.
     DescriptorPool::decode(crate::FILE_DESCRIPTOR_SET).unwrap_or_default()
 });
+
+/// The comment at a place of a proto.
+#[must_use]
+pub fn comment(file: &FileDescriptorProto, path: &[i32]) -> String {
+    let places = file.source_code_info.iter().flat_map(|info| &info.location);
+    let place = places.into_iter().find(|place| place.path == path);
+    let text = place.and_then(|place| place.leading_comments.as_deref()).unwrap_or_default();
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    lines.join("\n").trim().to_owned()
+}
 
 const FORM: SerializeOptions = SerializeOptions::new()
     .stringify_64_bit_integers(false)

@@ -7,7 +7,7 @@ mod finding;
 mod json;
 mod stats;
 
-pub use json::{Json, POOL, from_json, json};
+pub use json::{Json, POOL, comment, from_json, json};
 pub use stats::{EXPIRED, add};
 
 /// The public packages, nested as the protos name them.

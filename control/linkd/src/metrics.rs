@@ -10,6 +10,7 @@
 
 mod clients;
 mod export;
+mod figures;
 mod http;
 mod scrape;
 mod steady;

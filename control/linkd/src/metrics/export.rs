@@ -4,18 +4,20 @@
 //! Families follow the classic format, in which a counter's name, with `_total`, is the name of its
 //! family: see ADR 18.
 
+use super::figures::Figures;
 use super::switch;
 use crate::switch::Look;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use prost::Message;
 use proto::dataplane::v1 as dp;
 use proto::linkemu::v1::{
-    AccessStats, DropReason, Histogram, LinkState, PipeStats, PortStats, Stats, Tolerance,
-    WorkerStats,
+    DropReason, Histogram, LinkState, PipeStats, PortStats, Stats, Tolerance, WorkerStats,
 };
 use std::fmt;
+use std::sync::LazyLock;
 
 const PREFIX: &str = "linkemu";
 pub(super) const NS: f64 = 1e-9;
@@ -184,6 +186,25 @@ const OF_LINK: [Figure; 8] = [
     ),
 ];
 
+static OF_WORKER: LazyLock<Figures> = LazyLock::new(Figures::of::<WorkerStats>);
+static OF_PORT: LazyLock<Figures> = LazyLock::new(Figures::of::<PortStats>);
+static OF_PIPE: LazyLock<Figures> = LazyLock::new(Figures::of::<PipeStats>);
+
+/// Writes the families of the figures of `messages`, each with its labels.
+fn figures<'a, M: Message, const N: usize>(
+    e: &mut DescriptorEncoder<'_>,
+    figures: &'static Figures,
+    messages: impl Iterator<Item = ([(&'a str, &'a str); N], M)>,
+) -> fmt::Result {
+    let values = messages.map(|(labels, message)| (labels, figures.values(&message)));
+    let values: Vec<_> = values.collect();
+    for (place, figure) in figures.figures.iter().enumerate() {
+        let series = values.iter().map(|(labels, values)| (labels, values[place]));
+        Family(&figure.name, &figure.help, figure.kind).write(e, series)?;
+    }
+    Ok(())
+}
+
 /// Metrics of the emulator as a whole, and of each link.
 fn health(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
     let time_ns = links.first().map_or(0, |link| link.stats.time_ns);
@@ -223,96 +244,15 @@ fn health(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
     Family("lateness_since_mark_seconds", help, Gauge).write(e, late)
 }
 
-/// A figure of a worker: name, help, type, and which it is.
-type OfWorker = (&'static str, &'static str, MetricType, fn(&WorkerStats) -> f64);
-
-const OF_WORKER: [OfWorker; 4] = [
-    ("worker_received_packets_total", "Packets of a worker's clients that arrived", Counter, |w| {
-        w.received().packets as f64
-    }),
-    ("worker_memory_used_bytes", "Of a worker's packet store in use", Gauge, |w| {
-        w.memory().used_bytes as f64
-    }),
-    ("worker_memory_capacity_bytes", "Size of a worker's packet store", Gauge, |w| {
-        w.memory().capacity_bytes as f64
-    }),
-    ("worker_stall_max_seconds", "Longest stall of a worker since the last mark", Gauge, |w| {
-        w.stall_max_ns as f64 * NS
-    }),
-];
-
 fn workers(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
     let most = links.iter().map(|link| link.stats.workers.len()).max().unwrap_or(0);
     let numbers: Vec<_> = (0..most).map(|number| number.to_string()).collect();
-    for (name, help, kind, value) in OF_WORKER {
-        let series = links.iter().flat_map(|link| {
-            let workers = numbers.iter().zip(&link.stats.workers);
-            workers.map(|(number, worker)| {
-                ([("link", &*link.name), ("worker", number)], value(worker))
-            })
-        });
-        Family(name, help, kind).write(e, series)?;
-    }
-    Ok(())
+    let workers = links.iter().flat_map(|link| {
+        let workers = numbers.iter().zip(&link.stats.workers);
+        workers.map(|(number, worker)| ([("link", &*link.name), ("worker", &**number)], *worker))
+    });
+    figures(e, &OF_WORKER, workers)
 }
-
-/// A counter of a port: name, help, and which it is.
-type OfPort = (&'static str, &'static str, MetricType, fn(&PortStats) -> u64);
-
-const OF_PORT: [OfPort; 13] = [
-    ("port_received_packets_total", "Frames that a port received", Counter, |p| {
-        p.received().packets
-    }),
-    ("port_received_bytes_total", "Bytes that a port received", Counter, |p| p.received().bytes),
-    ("port_sent_packets_total", "Frames that a port sent", Counter, |p| p.sent().packets),
-    ("port_sent_bytes_total", "Bytes that a port sent", Counter, |p| p.sent().bytes),
-    (
-        "port_missed_packets_total",
-        "Frames that a port or its driver lost before the emulator saw them",
-        Counter,
-        |p| p.missed,
-    ),
-    (
-        "port_transmit_dropped_packets_total",
-        "Frames that a port took and lost, or refused for too long",
-        Counter,
-        |p| p.transmit_dropped,
-    ),
-    (
-        "port_malformed_packets_total",
-        "Frames with a damaged or cut IP header; they passed",
-        Counter,
-        |p| p.malformed,
-    ),
-    (
-        "port_unplaced_packets_total",
-        "Frames from clients that there was no slot for; they shared the default client's link",
-        Counter,
-        |p| p.unplaced,
-    ),
-    (
-        "port_foreign_packets_total",
-        "Frames with neither VLAN of a hairpin pair, which were dropped",
-        Counter,
-        |p| p.foreign,
-    ),
-    (
-        "port_unconfirmed_packets_total",
-        "Frames that a port's driver counts as sent and its interface does not",
-        Counter,
-        |p| p.state.as_ref().map_or(0, |state| state.unconfirmed),
-    ),
-    (
-        "port_faults_total",
-        "Times that a port lost its link, had its MTU lowered, or did not send what it was given",
-        Counter,
-        |p| p.state.as_ref().map_or(0, |state| state.faults),
-    ),
-    ("port_mtu_bytes", "MTU of a port's interface", Gauge, |p| {
-        p.state.as_ref().map_or(0, |state| state.mtu).into()
-    }),
-    ("port_staged_packets", "Frames on their way to a port's driver", Gauge, |p| p.staged),
-];
 
 /// Counters of the ports. Most are the same for all links; those that are counted for each link
 /// are summed.
@@ -325,10 +265,7 @@ fn ports(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
             sum.unplaced += port.unplaced;
         }
     }
-    for (name, help, kind, value) in OF_PORT {
-        let series = ports.iter().map(|port| ([("port", port.name.as_str())], value(port) as f64));
-        Family(name, help, kind).write(e, series)?;
-    }
+    figures(e, &OF_PORT, ports.iter().map(|port| ([("port", port.name.as_str())], port.clone())))?;
     let up = ports.iter().filter_map(|port| {
         let value = match port.link() {
             LinkState::Up => 1.0,
@@ -338,71 +275,6 @@ fn ports(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
         Some(([("port", port.name.as_str())], value))
     });
     Family("port_up", "Whether a port has a carrier: 1 or 0", Gauge).write(e, up)
-}
-
-/// A figure of a client and direction.
-type OfPipe = (&'static str, &'static str, MetricType, fn(&PipeStats) -> u64);
-
-const OF_PIPE: [OfPipe; 26] = [
-    ("received_packets_total", "Packets that arrived", Counter, |p| p.received().packets),
-    ("received_bytes_total", "Bytes that arrived", Counter, |p| p.received().bytes),
-    ("sent_packets_total", "Packets handed to the egress port", Counter, |p| p.sent().packets),
-    ("sent_bytes_total", "Bytes handed to the egress port", Counter, |p| p.sent().bytes),
-    ("held_packets", "Packets in the queue and in the delay line", Gauge, |p| p.held().packets),
-    ("held_bytes", "Bytes in the queue and in the delay line", Gauge, |p| p.held().bytes),
-    ("queue_packets", "Packets in the queue", Gauge, |p| p.queue().packets),
-    ("queue_bytes", "Bytes in the queue", Gauge, |p| p.queue().bytes),
-    ("queue_high_water_bytes", "Most bytes in the queue since the last mark", Gauge, |p| {
-        p.queue_max_bytes
-    }),
-    ("marked_packets_total", "Packets marked instead of dropped", Counter, |p| p.marked().packets),
-    ("marked_bytes_total", "Bytes marked instead of dropped", Counter, |p| p.marked().bytes),
-    ("duplicated_packets_total", "Packets made beside those that arrived", Counter, |p| {
-        p.duplicated().packets
-    }),
-    ("duplicated_bytes_total", "Bytes made beside those that arrived", Counter, |p| {
-        p.duplicated().bytes
-    }),
-    ("generated_packets_total", "ICMP messages of the link itself", Counter, |p| {
-        p.generated().packets
-    }),
-    ("generated_bytes_total", "Bytes of ICMP messages of the link itself", Counter, |p| {
-        p.generated().bytes
-    }),
-    ("corrupted_packets_total", "Packets with a wrong bit", Counter, |p| p.corrupted().packets),
-    ("corrupted_bytes_total", "Bytes of packets with a wrong bit", Counter, |p| {
-        p.corrupted().bytes
-    }),
-    ("cross_offered_packets_total", "Phantom frames of cross traffic", Counter, |p| {
-        p.cross_offered().packets
-    }),
-    ("cross_offered_bytes_total", "Bytes of phantom frames of cross traffic", Counter, |p| {
-        p.cross_offered().bytes
-    }),
-    ("cross_dropped_packets_total", "Phantom frames that the queue dropped", Counter, |p| {
-        p.cross_dropped().packets
-    }),
-    ("cross_dropped_bytes_total", "Bytes of phantom frames that the queue dropped", Counter, |p| {
-        p.cross_dropped().bytes
-    }),
-    ("access_requested_bytes_total", "Capacity that terminals requested", Counter, |p| {
-        access(p).requested_bytes
-    }),
-    (
-        "access_assigned_bytes_total",
-        "Capacity that was assigned to waiting packets",
-        Counter,
-        |p| access(p).assigned_bytes,
-    ),
-    ("access_used_bytes_total", "Assigned capacity that packets used", Counter, |p| {
-        access(p).used_bytes
-    }),
-    ("access_requests_total", "Requests for capacity", Counter, |p| access(p).requests),
-    ("access_collisions_total", "Requests that collided", Counter, |p| access(p).collisions),
-];
-
-fn access(pipe: &PipeStats) -> AccessStats {
-    pipe.access.unwrap_or_default()
 }
 
 /// A pipe with its link, client and direction.
@@ -417,10 +289,12 @@ fn pipes(e: &mut DescriptorEncoder<'_>, links: &[OfLink]) -> fmt::Result {
             })
         })
     };
-    for (name, help, kind, value) in OF_PIPE {
-        let series = pipes().map(|(labels, pipe)| (labels, value(pipe) as f64));
-        Family(name, help, kind).write(e, series)?;
-    }
+    // Without what has families of its own.
+    let counts = pipes().map(|(labels, pipe)| {
+        let (dropped, queue_delay, lateness) = Default::default();
+        (labels, PipeStats { dropped, queue_delay, lateness, ..*pipe })
+    });
+    figures(e, &OF_PIPE, counts)?;
     // Every reason of every pipe, from zero on: a series that begins at its first drop hides it.
     let drops = || {
         pipes().flat_map(|([link, client, direction], pipe)| {

@@ -5,7 +5,6 @@
 use super::json::LINES;
 use super::site::JSON;
 use crate::methods;
-use prost_reflect::prost_types::FileDescriptorProto;
 use prost_reflect::{
     Cardinality, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor,
 };
@@ -46,7 +45,7 @@ fn build() -> OpenApi {
     let mut schemas = Schemas::default();
     let services = POOL.services().filter(|service| service.package_name() == PACKAGE);
     for service in services {
-        let text = comment(service.parent_file().file_descriptor_proto(), service.path());
+        let text = proto::comment(service.parent_file().file_descriptor_proto(), service.path());
         tags.push(TagBuilder::new().name(service.name()).description(Some(text)).build());
         for method in service.methods().filter(|method| !method.is_client_streaming()) {
             let path = format!("/{}/{}", service.full_name(), method.name());
@@ -68,7 +67,7 @@ fn build() -> OpenApi {
 
 fn operation(method: &MethodDescriptor, tag: &str, schemas: &mut Schemas) -> OperationBuilder {
     let file = method.parent_service().parent_file();
-    let text = comment(file.file_descriptor_proto(), method.path());
+    let text = proto::comment(file.file_descriptor_proto(), method.path());
     let role = methods::role_of(&format!("{PACKAGE}.{tag}/{}", method.name()));
     let request = ContentBuilder::new().schema(Some(schemas.reference(&method.input()))).build();
     let request = RequestBodyBuilder::new().content(JSON, request).required(Some(Required::True));
@@ -131,7 +130,7 @@ impl Schemas {
     fn message(&mut self, message: &MessageDescriptor) -> Schema {
         let file = message.parent_file();
         let file = file.file_descriptor_proto();
-        let mut text = comment(file, message.path());
+        let mut text = proto::comment(file, message.path());
         for oneof in message.oneofs().filter(|oneof| !oneof.is_synthetic()) {
             let fields: Vec<_> = oneof.fields().map(|field| field.json_name().to_owned()).collect();
             text += &format!("\n\nAt most one of {} is set.", fields.join(", "));
@@ -140,7 +139,7 @@ impl Schemas {
             .description(Some(text.trim()))
             .additional_properties(Some(AdditionalProperties::FreeForm(false)));
         for field in message.fields() {
-            let text = comment(file, field.path());
+            let text = proto::comment(file, field.path());
             object = object.property(field.json_name(), self.field(&field, &text));
         }
         Schema::Object(object.build())
@@ -246,15 +245,6 @@ fn error() -> ObjectBuilder {
         .property("message", string())
         .property("details", details)
         .required("code")
-}
-
-/// The comment at a place of a proto.
-fn comment(file: &FileDescriptorProto, path: &[i32]) -> String {
-    let places = file.source_code_info.iter().flat_map(|info| &info.location);
-    let place = places.into_iter().find(|place| place.path == path);
-    let text = place.and_then(|place| place.leading_comments.as_deref()).unwrap_or_default();
-    let lines: Vec<_> = text.lines().map(str::trim).collect();
-    lines.join("\n").trim().to_owned()
 }
 
 #[cfg(test)]
