@@ -106,7 +106,7 @@ impl linkemu::v1::UpdateLinksResponse {
 /// Metadata key of a lease token (`linkemu/v1/lease.proto`).
 pub const LEASE_METADATA: &str = "linkemu-lease";
 
-/// Metadata key of the link that a request is about (`linkemu/v1/links.proto`).
+/// Metadata key of the link that a request is about (`dataplane/v1/dataplane.proto`).
 pub const LINK_METADATA: &str = "linkemu-link";
 
 /// The link that always exists.

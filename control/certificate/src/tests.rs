@@ -172,15 +172,15 @@ fn changed_limits_change_the_verdict() {
     let stats =
         || pb::Stats { span: Some(pb::Span { missed: 5, ..sound().span.unwrap() }), ..sound() };
     let holds = |limits: Limits| judged(stats(), &limits).holds;
-    let loose = Limits { emulator_drops: Some(5), ..Limits::default() };
-    assert!(holds(loose));
-    assert!(!holds(Limits { emulator_drops: Some(4), ..loose }));
-    assert!(!holds(Limits { packets: Some(2), ..loose }));
-    assert!(!holds(Limits { lateness_p99_ns: Some(999_999), ..loose }));
-    assert!(!holds(Limits { stall_ns: Some(9_999_999), ..loose }));
-    assert!(!holds(Limits { memory_percent: Some(98), ..loose }));
-    assert!(holds(Limits { changes: Some(3), ..loose }));
-    assert!(!holds(Limits { changes: Some(2), ..loose }));
+    let loose = || Limits { emulator_drops: Some(5), ..Limits::default() };
+    assert!(holds(loose()));
+    assert!(!holds(Limits { emulator_drops: Some(4), ..loose() }));
+    assert!(!holds(Limits { packets: Some(2), ..loose() }));
+    assert!(!holds(Limits { lateness_p99_ns: Some(999_999), ..loose() }));
+    assert!(!holds(Limits { stall_ns: Some(9_999_999), ..loose() }));
+    assert!(!holds(Limits { memory_percent: Some(98), ..loose() }));
+    assert!(holds(Limits { changes: Some(3), ..loose() }));
+    assert!(!holds(Limits { changes: Some(2), ..loose() }));
 }
 
 #[test]

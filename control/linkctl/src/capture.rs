@@ -166,7 +166,7 @@ pub async fn run(context: &Context, args: &CaptureArgs) -> Result<(), Failure> {
     });
     let [interrupt, terminate] = signals;
     let (mut interrupt, mut terminate) = (interrupt?, terminate?);
-    let recording = Recording::begin(&connection, args.request(), out).await;
+    let recording = Recording::begin(&connection, args.request(connection.link()), out).await;
     if recording.is_err() {
         discard(path);
     }
@@ -192,7 +192,7 @@ pub async fn run(context: &Context, args: &CaptureArgs) -> Result<(), Failure> {
 }
 
 impl CaptureArgs {
-    fn request(&self) -> pb::CaptureRequest {
+    fn request(&self, link: String) -> pb::CaptureRequest {
         let direction = pb::Direction::from(self.direction);
         pb::CaptureRequest {
             clients: self.clients.clone(),
@@ -200,6 +200,7 @@ impl CaptureArgs {
             snaplen: self.snaplen,
             count: self.count.unwrap_or(0),
             duration_ns: self.duration.unwrap_or(0),
+            link,
         }
     }
 }

@@ -64,7 +64,7 @@ pub struct LimitArgs {
 
 impl LimitArgs {
     /// A request for the certificate; with `mark`, another run begins after it.
-    pub fn request(&self, mark: bool) -> pb::GetCertificateRequest {
+    pub fn request(&self, link: String, mark: bool) -> pb::GetCertificateRequest {
         pb::GetCertificateRequest {
             mark,
             packets: Some(self.min_packets),
@@ -74,13 +74,14 @@ impl LimitArgs {
             memory_percent: Some(self.max_memory),
             changes: self.max_changes,
             strict: self.strict,
+            link,
         }
     }
 }
 
 pub async fn run(context: &Context, args: &CertificateArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
-    let request = args.limits.request(args.mark);
+    let request = args.limits.request(connection.link(), args.mark);
     let certificate = connection.answer(connection.certificates().get_certificate(request)).await?;
     match context.output {
         Output::Text => output::text(&text(&certificate))?,

@@ -99,7 +99,7 @@ async fn beam(context: &Context, name: &str, rate: Rate, target: &Target) -> Res
         ));
     }
     let connection = Connection::open(context).await?;
-    let request = pb::GetClientsRequest {};
+    let request = pb::GetClientsRequest { link: connection.link() };
     let answer = connection.call(|mut c| async move { c.get_clients(request).await }).await?;
     let mut clients = answer.clients.unwrap_or_default();
     let Some(beam) = clients.beams.iter_mut().find(|beam| beam.name == name) else {
@@ -129,7 +129,7 @@ async fn set(context: &Context, clients: Clients, condition: &Condition) -> Resu
 
 async fn show(context: &Context) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
-    let request = pb::GetClientsRequest {};
+    let request = pb::GetClientsRequest { link: connection.link() };
     let answer = connection.call(|mut c| async move { c.get_clients(request).await }).await?;
     if context.output == Output::Json {
         return output::message(&answer);
@@ -149,7 +149,7 @@ async fn show(context: &Context) -> Result<(), Failure> {
 
 async fn list(context: &Context) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
-    let request = pb::ListClientsRequest {};
+    let request = pb::ListClientsRequest { link: connection.link() };
     let mut parts = connection.call(|mut c| async move { c.list_clients(request).await }).await?;
     let mut answer = pb::ListClientsResponse::default();
     while let Some(part) = parts.message().await.map_err(|status| connection.failure(&status))? {

@@ -92,7 +92,7 @@ pub fn scenario_name(current: &OsStr) -> Vec<CompletionCandidate> {
 /// Names and addresses of clients.
 pub fn client(current: &OsStr) -> Vec<CompletionCandidate> {
     let names = ask(async |connection| {
-        let request = pb::ListClientsRequest {};
+        let request = pb::ListClientsRequest { link: connection.link() };
         let asked = connection.call(|mut c| async move { c.list_clients(request).await }).await;
         let Ok(mut parts) = asked else { return Vec::new() };
         let mut names = Vec::new();

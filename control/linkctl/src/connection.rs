@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::tls;
 use ::tls::client::Fault;
 use hyper_util::rt::TokioIo;
+use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::boxes_client::BoxesClient;
 use proto::linkemu::v1::captures_client::CapturesClient;
 use proto::linkemu::v1::certificates_client::CertificatesClient;
@@ -18,7 +19,7 @@ use proto::linkemu::v1::links_client::LinksClient;
 use proto::linkemu::v1::scenarios_client::ScenariosClient;
 use proto::linkemu::v1::switch_client::SwitchClient;
 use proto::linkemu::v1::web_client::WebClient;
-use proto::{LEASE_METADATA, LINK_METADATA, link_name};
+use proto::{LEASE_METADATA, link_name};
 use std::error::Error;
 use std::io;
 use std::path::Path;
@@ -38,27 +39,21 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Largest answer: the statistics of many thousand clients.
 const ANSWER_BYTES: usize = 64 << 20;
 
-/// Sends the token of a lease and the name of the link with each request.
+/// Sends the token of a lease with each request.
 #[derive(Clone)]
-pub struct Labelled {
-    lease: Option<MetadataValue<Ascii>>,
-    link: Option<MetadataValue<Ascii>>,
-}
+pub struct Leased(Option<MetadataValue<Ascii>>);
 
-impl Interceptor for Labelled {
+impl Interceptor for Leased {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        let labels = [(LEASE_METADATA, &self.lease), (LINK_METADATA, &self.link)];
-        for (key, value) in labels {
-            if let Some(value) = value {
-                request.metadata_mut().insert(key, value.clone());
-            }
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert(LEASE_METADATA, token.clone());
         }
         Ok(request)
     }
 }
 
 /// The way that requests take.
-pub type Way = InterceptedService<Channel, Labelled>;
+pub type Way = InterceptedService<Channel, Leased>;
 
 #[derive(Clone)]
 pub struct Connection {
@@ -110,12 +105,25 @@ impl Connection {
             }
         };
         let channel = connected.map_err(|error| unreachable(&place, &fault, &cause(&error)))?;
-        let link = place.link().map(|link| link_name(link).parse()).transpose();
-        let link = link.map_err(|_| {
-            Failure::usage("--link: a name has letters, digits, '.', '_' and '-' only")
-        })?;
-        let way = InterceptedService::new(channel, Labelled { lease: token, link });
+        let way = InterceptedService::new(channel, Leased(token));
         Ok(Self { place, fault, way })
+    }
+
+    /// Resource name of the link that requests are about; empty: `main`.
+    pub fn link(&self) -> String {
+        self.place.link().map(link_name).unwrap_or_default()
+    }
+
+    /// The link that requests are about.
+    pub async fn get_link(&self) -> Result<pb::Link, Failure> {
+        let request = pb::GetLinkRequest { name: self.link() };
+        self.call(|mut c| async move { c.get_link(request).await }).await
+    }
+
+    /// The scenario of the link that runs or ran last.
+    pub async fn scenario(&self) -> Result<pb::ScenarioState, Failure> {
+        let request = pb::GetScenarioStateRequest { link: self.link() };
+        self.answer(self.scenarios().get_scenario_state(request)).await
     }
 
     /// For calls with another deadline.

@@ -43,12 +43,6 @@ impl Context {
     pub fn token(&self) -> Option<&str> {
         self.lease.as_deref().filter(|token| !token.is_empty())
     }
-
-    /// The same for a command about this link.
-    pub fn about(&self, link: &str) -> Self {
-        let linkd = Place { link: vec![link.to_owned()], ..self.linkd.clone() };
-        Self { linkd, ..self.clone() }
-    }
 }
 
 /// Where linkd is, who we are there, and which of its links it is about.

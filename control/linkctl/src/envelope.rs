@@ -121,8 +121,8 @@ async fn online(
     let without = "without linkd: give --memory, --port-rate and --clients";
     let asking = async {
         let connection = Connection::open(context).await?;
-        let room =
-            connection.call(|mut c| async move { c.get_room(pb::GetRoomRequest {}).await }).await?;
+        let request = pb::GetRoomRequest { link: connection.link() };
+        let room = connection.call(|mut c| async move { c.get_room(request).await }).await?;
         Ok((connection, room))
     };
     let (connection, room) = asking.await.map_err(|failure: Failure| failure.hint(without))?;

@@ -114,12 +114,13 @@ pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
             }
         }
         Lease::Renew => {
-            let request = pb::RenewLeaseRequest { token: token(context)? };
+            let request = pb::RenewLeaseRequest { token: token(context)?, link: connection.link() };
             let lease = connection.answer(connection.leases().renew_lease(request)).await?;
             show(context, &lease)
         }
         Lease::Release => {
-            let request = pb::ReleaseLeaseRequest { token: token(context)? };
+            let request =
+                pb::ReleaseLeaseRequest { token: token(context)?, link: connection.link() };
             let answer = connection.answer(connection.leases().release_lease(request)).await?;
             match context.output {
                 Output::Json => output::message(&answer),
@@ -132,12 +133,12 @@ pub async fn run(context: &Context, what: &Lease) -> Result<(), Failure> {
             }
         }
         Lease::Show => {
-            let request = pb::GetLeaseRequest {};
+            let request = pb::GetLeaseRequest { link: connection.link() };
             let lease = connection.answer(connection.leases().get_lease(request)).await?;
             show(context, &lease)
         }
         Lease::Watch => {
-            let request = pb::WatchLeaseRequest {};
+            let request = pb::WatchLeaseRequest { link: connection.link() };
             let mut states = connection.answer(connection.leases().watch_lease(request)).await?;
             let failed = |status| connection.failure(&status);
             while let Some(state) = states.message().await.map_err(failed)? {
@@ -182,6 +183,7 @@ async fn acquire(
         return_profile: return_to,
         steal,
         request_id,
+        link: connection.link(),
     };
     connection.answer(connection.leases().acquire_lease(request)).await
 }
@@ -208,7 +210,7 @@ async fn run_with(
         every.tick().await;
         loop {
             every.tick().await;
-            let request = pb::RenewLeaseRequest { token: token.clone() };
+            let request = pb::RenewLeaseRequest { token: token.clone(), link: connection.link() };
             if let Err(error) = connection.answer(connection.leases().renew_lease(request)).await {
                 // The command continues; it is notified when it changes the link.
                 let _ = error.report(false);
@@ -225,7 +227,7 @@ async fn run_with(
         ended = ended => ended,
         () = renewing => Err(std::io::Error::other("it is not waited for")),
     };
-    let request = pb::ReleaseLeaseRequest { token };
+    let request = pb::ReleaseLeaseRequest { token, link: connection.link() };
     let released = connection.answer(connection.leases().release_lease(request)).await;
     let ended = ended.map_err(|error| format!("cannot run {program}: {error}"));
     let code = match ended.map(|status| (status.code(), status.signal())) {

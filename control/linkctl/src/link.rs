@@ -189,8 +189,8 @@ async fn assign(
     name: &str,
     rules: Vec<pb::LinkRule>,
 ) -> Result<pb::LinkRules, Failure> {
-    let connection = Connection::open(&context.about(name)).await?;
-    let request = pb::SetLinkRulesRequest { rules, expected_generation: None };
+    let connection = Connection::open(context).await?;
+    let request = pb::SetLinkRulesRequest { rules, link: link_name(name), ..Default::default() };
     connection.answer(connection.links().set_link_rules(request)).await
 }
 

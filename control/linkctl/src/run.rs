@@ -287,11 +287,12 @@ async fn within(
         Some(tap) => Some(tap.begin(&connection).await?),
         None => None,
     };
-    let request = pb::GetStatsRequest { mark: true };
+    let request = pb::GetStatsRequest { mark: true, link: connection.link() };
     connection.call(|mut c| async move { c.get_stats(request).await }).await?;
     if scenario.is_some() {
+        let (link, tolerate_changes) = (connection.link(), true);
         let request =
-            pb::RunScenarioRequest { scenario, tolerate_changes: true, ..Default::default() };
+            pb::RunScenarioRequest { link, scenario, tolerate_changes, ..Default::default() };
         connection.answer(connection.scenarios().run_scenario(request)).await?;
     }
     let status = session.command().await?;
@@ -310,7 +311,7 @@ async fn within(
             }
         }
     }
-    let request = args.limits.request(false);
+    let request = args.limits.request(connection.link(), false);
     let found = connection.answer(connection.certificates().get_certificate(request)).await;
     let judged = found.map(Box::new).map_err(|failure| failure.message().to_owned());
     Ok(Inside::Ended { status, judged, incomplete })
@@ -361,9 +362,8 @@ async fn prepare(
         ..Default::default()
     };
     set::update(&connection, &[], update, &Condition::default()).await?;
-    let request = pb::GetLinkRequest::default();
-    let link = connection.call(|mut c| async move { c.get_link(request).await }).await?;
-    Ok((connection, link.profile.unwrap_or_default()))
+    let profile = connection.get_link().await?.profile;
+    Ok((connection, profile.unwrap_or_default()))
 }
 
 /// All addresses of the command's host, and the multicast groups of the far host, are one client.

@@ -218,7 +218,7 @@ pub async fn update(
         ..update
     };
     let updates = match links {
-        [] => vec![update],
+        [] => vec![pb::LinkUpdate { link: connection.link(), ..update }],
         links => {
             let named = |link: &&str| pb::LinkUpdate { link: link_name(link), ..update.clone() };
             links.iter().map(named).collect()

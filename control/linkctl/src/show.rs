@@ -28,8 +28,7 @@ pub struct ShowArgs {
 
 pub async fn run(context: &Context, args: &ShowArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
-    let link =
-        connection.call(|mut c| async move { c.get_link(pb::GetLinkRequest {}).await }).await?;
+    let link = connection.get_link().await?;
     if context.output == Output::Json {
         return output::message(&link);
     }

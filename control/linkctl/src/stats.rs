@@ -35,7 +35,7 @@ const CLEAR: &str = "\x1b[2J";
 pub async fn run(context: &Context, args: &StatsArgs) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let Some(interval_ns) = args.watch else {
-        let request = pb::GetStatsRequest { mark: args.mark };
+        let request = pb::GetStatsRequest { mark: args.mark, link: connection.link() };
         let stats = connection.call(|mut c| async move { c.get_stats(request).await }).await?;
         return match context.output {
             Output::Text => output::text(&table(&stats)),
@@ -45,7 +45,7 @@ pub async fn run(context: &Context, args: &StatsArgs) -> Result<(), Failure> {
     if interval_ns == 0 {
         return Err(Failure::usage("--watch 0 ms: give 10 ms to 1 h"));
     }
-    let request = pb::WatchStatsRequest { interval_ns };
+    let request = pb::WatchStatsRequest { interval_ns, link: connection.link() };
     let mut stream = connection.call(|mut c| async move { c.watch_stats(request).await }).await?;
     let terminal = std::io::stdout().is_terminal();
     let mut last: Option<pb::Stats> = None;

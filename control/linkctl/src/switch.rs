@@ -140,7 +140,7 @@ async fn show(context: &Context) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let mut client = connection.switch();
     // The wires are those of the last snapshot.
-    let request = pb::GetStatsRequest { mark: false };
+    let request = pb::GetStatsRequest { mark: false, link: connection.link() };
     connection.call(|mut c| async move { c.get_stats(request).await }).await?;
     let state = connection.answer(client.get_switch(pb::GetSwitchRequest {})).await?;
     match context.output {

@@ -67,7 +67,7 @@ pub(crate) struct Line<'a> {
     pub session: Option<u64>,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub method: &'a str,
-    /// Resource name of the link that the request is about; empty: of `main`.
+    /// Resource name of the link that the request is about; empty: of `main`, of the box, or not read.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub link: &'a str,
     #[serde(skip_serializing_if = "Value::is_null")]
@@ -83,9 +83,9 @@ pub(crate) struct Line<'a> {
 impl<'a> Line<'a> {
     /// A line about a caller's request.
     pub fn of(event: &'static str, caller: &'a Caller, method: &'a str) -> Self {
-        let Caller { name, role, from, session, link, .. } = caller;
+        let Caller { name, role, from, session, .. } = caller;
         let (role, session) = (role.as_str(), *session);
-        Self { event, who: name, role, from, session, link, method, ..Self::default() }
+        Self { event, who: name, role, from, session, method, ..Self::default() }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::methods::Method;
 use crate::refusal::{clip, denied};
 use crate::shares::Share;
 use crate::turns::{Turn, Turns};
-use crate::{methods, shape, summary};
+use crate::{methods, refusal, shape, summary};
 use http::response::Parts;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
@@ -142,17 +142,22 @@ impl Authorisation {
         let method = method_of(request);
         let shown = clip(method);
         let caller = match caller(request) {
-            Ok(caller) => Caller { link: link(request.headers()), ..caller },
+            Ok(caller) => caller,
             Err(Unknown { name, from, code, why }) => {
                 let (who, method) = (&*clip(&name), &*shown);
                 let line = Line { event: "refused", who, from: &from, method, ..Line::default() };
                 return Err(Box::new(self.refuse(line, Status::new(code, clip(&why)))));
             }
         };
+        let line = || Line::of("refused", &caller, &shown);
         let needed = methods::role_of(method);
         if caller.role < needed {
-            let line = Line::of("refused", &caller, &shown);
-            return Err(Box::new(self.refuse(line, denied(&caller, &shown, needed))));
+            return Err(Box::new(self.refuse(line(), denied(&caller, &shown, needed))));
+        }
+        // It named the link before requests did: the call would be about another one.
+        if !methods::passes(method) && request.headers().contains_key(LINK_METADATA) {
+            let why = "the metadata is not read: name the link in the request, as `link` or `name`";
+            return Err(Box::new(self.refuse(line(), refusal::field(LINK_METADATA, why))));
         }
         Ok(caller)
     }
@@ -166,11 +171,11 @@ impl Authorisation {
     ) -> Result<Taken, Status> {
         let known = methods::find(method).filter(|it| it.is_public() && !it.is_client_streaming());
         let Some(known) = known else {
+            let about = vec![(link(request.headers()), Value::Null)];
             let request = match methods::passes(method) {
                 true => request,
                 false => request.map(|body| Body::new(Limited::new(body, STREAM_BYTES))),
             };
-            let about = vec![(caller.link.clone(), Value::Null)];
             let (share, turn, field) = Default::default();
             return Ok(Taken { request, method: None, share, turn, about, field });
         };
@@ -180,7 +185,7 @@ impl Authorisation {
         let (head, mut body) = request.into_parts();
         let Received { bytes, share } = self.intake.read(caller, &mut body, limit + PREFIX).await?;
         let turn = self.turns.turn(caller, method, bytes.len()).await?;
-        let (body, link) = (bytes.clone(), caller.link.clone());
+        let body = bytes.clone();
         let examine = move || {
             shape::check(known, body.get(PREFIX..).unwrap_or_default())?;
             if is_viewers && !is_question {
@@ -194,8 +199,8 @@ impl Authorisation {
             let set = known.fields.iter().filter(|(field, _)| is_set(field));
             let field = set.max_by_key(|(_, role)| *role);
             let field = field.map(|(field, role)| (field.name(), *role));
-            let unread = || vec![(link.clone(), Value::Null)];
-            let about = message.map_or_else(unread, |message| summary::by_link(message, &link));
+            let unread = || vec![(String::new(), Value::Null)];
+            let about = message.map_or_else(unread, summary::by_link);
             Ok::<_, Status>((about, field))
         };
         let (about, field) = turn.run(examine).await??;
@@ -412,7 +417,7 @@ fn caller<B>(request: &Request<B>) -> Result<Caller, Unknown> {
     }
 }
 
-/// The link that a request is about, as far as it can be shown.
+/// The link that a call of the dataplane is about, as far as it can be shown.
 fn link(headers: &HeaderMap) -> String {
     let name = headers.get(LINK_METADATA).and_then(|name| name.to_str().ok());
     name.map(clip).unwrap_or_default()

@@ -19,8 +19,6 @@ pub struct Caller {
     pub from: String,
     /// Number of the browser session.
     pub session: Option<u64>,
-    /// Resource name of the link that the request is about; empty: of `main`.
-    pub link: String,
     /// Tokens of leases that came with the request, separated by commas, as metadata
     /// [`proto::LEASE_METADATA`].
     pub lease: Option<String>,
@@ -43,7 +41,7 @@ pub(crate) struct Unknown {
 impl fmt::Debug for Caller {
     /// Without the token, which is for its holder alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, role, from, session: _, link: _, lease: _, call: _ } = self;
+        let Self { name, role, from, session: _, lease: _, call: _ } = self;
         let mut caller = f.debug_struct("Caller");
         caller.field("name", name).field("role", role).field("from", from).finish_non_exhaustive()
     }
@@ -89,7 +87,6 @@ impl Caller {
             role: Role::Admin,
             from: "linkd".into(),
             session: None,
-            link: String::new(),
             lease: None,
             call: None,
         }

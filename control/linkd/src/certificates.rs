@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `linkemu.v1.Certificates`: judges a run from one reading of the statistics, and lists the last
-//! verdicts.
+//! Judges a run from one reading of the statistics, and keeps the last verdicts.
 
 use crate::caller::Caller;
-use crate::links::Links;
-use crate::refusal;
 use proto::linkemu::v1 as pb;
-use proto::linkemu::v1::certificates_server;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 /// Certificates that are kept of a link, of 3 kB each.
 const KEPT: usize = 100;
@@ -51,7 +47,7 @@ impl Listed {
         all.push_front(next);
     }
 
-    fn all(&self) -> MutexGuard<'_, VecDeque<pb::ListedCertificate>> {
+    pub fn all(&self) -> MutexGuard<'_, VecDeque<pb::ListedCertificate>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,33 +55,4 @@ impl Listed {
 fn limits_of(listed: &pb::ListedCertificate) -> Vec<(&str, u64)> {
     let criteria = listed.certificate.iter().flat_map(|it| &it.criteria);
     criteria.map(|criterion| (&*criterion.name, criterion.limit)).collect()
-}
-
-pub(crate) struct Service(pub Links);
-
-#[tonic::async_trait]
-impl certificates_server::Certificates for Service {
-    async fn get_certificate(
-        &self,
-        request: Request<pb::GetCertificateRequest>,
-    ) -> Result<Response<pb::Certificate>, Status> {
-        let (caller, control) = (Caller::of(&request), self.0.control(&request)?);
-        let request = request.into_inner();
-        if let Some(percent) = request.memory_percent.filter(|percent| *percent > 100) {
-            let message = format!("{percent} is more than 100 percent");
-            return Err(refusal::field("memory_percent", message));
-        }
-        let stats = control.stats(&caller, request.mark).await?;
-        let kept = control.certificates();
-        kept.evaluate(&stats, &request, &caller, request.mark).map(Response::new)
-    }
-
-    async fn list_certificates(
-        &self,
-        request: Request<pb::ListCertificatesRequest>,
-    ) -> Result<Response<pb::ListCertificatesResponse>, Status> {
-        let control = self.0.control(&request)?;
-        let certificates = control.certificates().all().iter().cloned().collect();
-        Ok(Response::new(pb::ListCertificatesResponse { certificates }))
-    }
 }

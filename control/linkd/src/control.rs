@@ -229,7 +229,8 @@ impl Control {
             tokio::spawn(async move { dataplane.meet_clients().await });
         }
         let dp::Plan { profile, seed, .. } = plan.unwrap_or_default();
-        pb::Link { name: link_name(self.name()), profile, seed, applied, remarks }
+        let name = link_name(self.name());
+        pb::Link { name, profile, seed, applied, remarks }
     }
 
     /// Remembers a change that the dataplane did not answer in time, and may still make.
@@ -268,8 +269,9 @@ impl Control {
             let rest = event.message.strip_prefix(&*what).unwrap_or(&event.message);
             event.message = format!("{what}, after its deadline{rest}");
             let message = format!("{what}, after its deadline");
-            let (call, generation, message) = (caller.call, event.generation, &*message);
-            let line = Line { call, generation, message, ..Line::of("late", &caller, "") };
+            let (link, message) = (&*link_name(self.name()), &*message);
+            let (call, generation) = (caller.call, event.generation);
+            let line = Line { call, link, generation, message, ..Line::of("late", &caller, "") };
             // A failure is logged, and refuses the next change.
             let _ = self.0.audit.write(&line);
         }

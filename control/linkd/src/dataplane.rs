@@ -425,39 +425,24 @@ impl Dataplane {
         answer.map(Response::into_inner).map_err(|status| self.translate(status))
     }
 
-    pub async fn pause_scenario(&self, who: &str) -> Result<pb::ScenarioState, Status> {
-        let pause = |_: Client| {
-            self.controlling(
-                dp::PauseScenarioRequest { who: who.to_owned() },
-                |mut c, request| async move { c.pause_scenario(request).await },
-            )
-        };
-        Ok(self.read(pause).await?.state.unwrap_or_default())
+    /// Stops the scenario. The link of its last step stays.
+    pub async fn stop_scenario(&self, reason: String) -> Result<pb::ScenarioState, Status> {
+        let action = pb::ScenarioAction::Stop as i32;
+        let request = dp::ControlScenarioRequest { action, reason, ..Default::default() };
+        self.control_scenario(request).await
     }
 
-    pub async fn resume_scenario(&self, who: &str) -> Result<pb::ScenarioState, Status> {
-        let resume = |_: Client| {
-            self.controlling(
-                dp::ResumeScenarioRequest { who: who.to_owned() },
-                |mut c, request| async move { c.resume_scenario(request).await },
-            )
-        };
-        Ok(self.read(resume).await?.state.unwrap_or_default())
-    }
-
-    pub async fn stop_scenario(
+    /// Pauses, resumes or stops the scenario.
+    pub async fn control_scenario(
         &self,
-        reason: &str,
-        restore: bool,
+        request: dp::ControlScenarioRequest,
     ) -> Result<pb::ScenarioState, Status> {
-        let stop = |_: Client| {
-            let request = dp::StopScenarioRequest { reason: reason.to_owned(), restore };
-            self.controlling(
-                request,
-                |mut c, request| async move { c.stop_scenario(request).await },
-            )
+        let control = |_: Client| {
+            self.controlling(request.clone(), |mut c, request| async move {
+                c.control_scenario(request).await
+            })
         };
-        Ok(self.read(stop).await?.state.unwrap_or_default())
+        self.read(control).await
     }
 
     /// Reports an event that the scenario waits for.

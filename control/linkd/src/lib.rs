@@ -12,7 +12,6 @@ mod audit;
 mod authorisation;
 mod budget;
 mod caller;
-mod captures;
 mod certificates;
 mod clients;
 mod connection;

@@ -18,7 +18,7 @@ use proto::dataplane::v1 as dp;
 use proto::linkd::v1::State;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::links_server;
-use proto::{LINK_METADATA, MAIN_LINK, link_id, link_name};
+use proto::{MAIN_LINK, link_id, link_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -104,26 +104,23 @@ impl Links {
         others.chain([(MAIN_LINK.to_owned(), self.0.main.control.clone())]).collect()
     }
 
-    /// The link that a request is about.
+    /// The link that a request names: `main` if the name is empty.
     ///
     /// # Errors
     /// NOT_FOUND.
-    pub fn of<T>(&self, request: &Request<T>) -> Result<Lane, Status> {
-        let Some(name) = request.metadata().get(LINK_METADATA) else {
-            return Ok(self.0.main.clone());
-        };
-        let name = name.to_str().map_err(|_| {
-            refusal::field(LINK_METADATA, "not ASCII: give a name such as links/lab1")
-        })?;
-        self.get(name)
+    pub fn of(&self, name: &str) -> Result<Lane, Status> {
+        match name {
+            "" => Ok(self.0.main.clone()),
+            name => self.get(name),
+        }
     }
 
-    /// The control of the link that a request is about.
+    /// The control of the link that a request names, as [`Self::of`].
     ///
     /// # Errors
-    /// As [`Self::of`].
-    pub fn control<T>(&self, request: &Request<T>) -> Result<Control, Status> {
-        Ok(self.of(request)?.control)
+    /// NOT_FOUND.
+    pub fn control(&self, name: &str) -> Result<Control, Status> {
+        Ok(self.of(name)?.control)
     }
 
     /// The control of the link with a name, with or without "links/".
@@ -361,7 +358,7 @@ impl Links {
         if let Some(own) = locked.get(name) {
             own.leases.check_among(leases, caller)?;
         }
-        let pb::SetLinkRulesRequest { rules, expected_generation } = request;
+        let pb::SetLinkRulesRequest { rules, expected_generation, .. } = request;
         let before = found.rules.unwrap_or_default().rules;
         let moves = moves(name, &rules, &found.links, &before, &leased(&locked));
         for (from, rule) in &moves.from {
@@ -471,8 +468,9 @@ impl links_server::Links for Links {
         &self,
         request: Request<pb::SetLinkRulesRequest>,
     ) -> Result<Response<pb::LinkRules>, Status> {
-        let (caller, control) = (Caller::of(&request), self.control(&request)?);
-        let (this, request) = (self.clone(), request.into_inner());
+        let (caller, this) = (Caller::of(&request), self.clone());
+        let request = request.into_inner();
+        let control = self.control(&request.link)?;
         to_its_end(async move { this.set_rules(&caller, control.name(), request).await }).await
     }
 }

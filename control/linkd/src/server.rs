@@ -10,6 +10,7 @@ use crate::events::{self, Events};
 use crate::history::History;
 use crate::intake::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::jobs::Jobs;
+use crate::keeper;
 use crate::limits::Limits;
 use crate::links::Links;
 use crate::member::Passage;
@@ -17,7 +18,8 @@ use crate::metrics::Metrics;
 use crate::scenarios::{Scenarios, follow};
 use crate::service::Service;
 use crate::services::{
-    DoctorService, EnvelopeService, HistoryService, JobService, LeaseService, ScenarioService,
+    CaptureService, CertificateService, DoctorService, EnvelopeService, HistoryService, JobService,
+    LeaseService, ScenarioService,
 };
 use crate::slots::Slots;
 use crate::stalls::Clocks;
@@ -26,7 +28,6 @@ use crate::switch::Switches;
 use crate::tls::{Keys, TlsError, TlsFiles};
 use crate::watching::Watching;
 use crate::web::{LoginService, Web, WebError, WebListen};
-use crate::{captures, certificates, keeper};
 use endpoint::{Claim, Permissions, SocketError};
 use profile::Catalog;
 use proto::linkd::v1::State;
@@ -295,8 +296,8 @@ impl Server {
             tokio::spawn(metrics.serve(links.clone(), stopping.clone()));
         }
         let service = Service { links: links.clone(), watching: watching.clone() };
-        let captures = captures::Service { links: links.clone(), watching: watching.clone() };
-        let certificates = certificates::Service(links.clone());
+        let captures = CaptureService { links: links.clone(), watching: watching.clone() };
+        let certificates = CertificateService(links.clone());
         let history = History::new(web.is_some());
         let histories = HistoryService {
             links: links.clone(),

@@ -113,20 +113,16 @@ impl Linkemu for Service {
         request: Request<pb::UpdateLinksRequest>,
     ) -> Result<Response<pb::UpdateLinksResponse>, Status> {
         let (caller, links) = (Caller::of(&request), self.links.clone());
-        let own = self.links.control(&request);
         let request = request.into_inner();
-        let find = move |name: &str| match name {
-            "" => own.clone(),
-            name => links.named(name),
-        };
-        to_its_end(async move { update_links(&find, &caller, request).await }).await
+        to_its_end(async move { update_links(&|name| links.control(name), &caller, request).await })
+            .await
     }
 
     async fn get_link(
         &self,
         request: Request<pb::GetLinkRequest>,
     ) -> Result<Response<pb::Link>, Status> {
-        let control = self.links.control(&request)?;
+        let control = self.links.control(&request.get_ref().name)?;
         let in_force = control.dataplane().plan().await?;
         let dp::GetPlanResponse { plan, applied, mut remarks, .. } = in_force;
         remarks.extend(control.unsaved());
@@ -140,7 +136,7 @@ impl Linkemu for Service {
         request: Request<pb::GetStatsRequest>,
     ) -> Result<Response<pb::Stats>, Status> {
         let caller = Caller::of(&request);
-        let control = self.links.control(&request)?;
+        let control = self.links.control(&request.get_ref().link)?;
         let mark = request.get_ref().mark;
         let stats = control.stats(&caller, mark).await?;
         // The end of a run. Without a span there was none.
@@ -155,7 +151,7 @@ impl Linkemu for Service {
         &self,
         request: Request<pb::GetRoomRequest>,
     ) -> Result<Response<pb::Room>, Status> {
-        self.links.control(&request)?.dataplane().room().await.map(Response::new)
+        self.links.control(&request.get_ref().link)?.dataplane().room().await.map(Response::new)
     }
 
     async fn get_version(
@@ -170,7 +166,7 @@ impl Linkemu for Service {
         &self,
         request: Request<pb::GetClientsRequest>,
     ) -> Result<Response<pb::GetClientsResponse>, Status> {
-        self.links.control(&request)?.clients().await.map(Response::new)
+        self.links.control(&request.get_ref().link)?.clients().await.map(Response::new)
     }
 
     type ListClientsStream = clients::Listing;
@@ -179,7 +175,7 @@ impl Linkemu for Service {
         &self,
         request: Request<pb::ListClientsRequest>,
     ) -> Result<Response<Self::ListClientsStream>, Status> {
-        self.links.control(&request)?.list_clients().await.map(Response::new)
+        self.links.control(&request.get_ref().link)?.list_clients().await.map(Response::new)
     }
 
     type WatchStatsStream = Messages<pb::Stats>;
@@ -200,7 +196,7 @@ impl Linkemu for Service {
             }
         };
         let watch = self.watching.begin(&request)?;
-        let dataplane = self.links.control(&request)?.dataplane().clone();
+        let dataplane = self.links.control(&request.get_ref().link)?.dataplane().clone();
         let mut ticks = tokio::time::interval(Duration::from_nanos(interval_ns));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let stats = unfold((ticks, dataplane), |(mut ticks, dataplane)| async move {

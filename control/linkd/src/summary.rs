@@ -67,26 +67,34 @@ pub(crate) fn generations(kind: MessageDescriptor, body: &[u8]) -> Vec<u64> {
 }
 
 /// The links that a request changes, each with the short form of its change: those of `updates`, or else
-/// the `link` of the metadata with the whole.
-pub(crate) fn by_link(message: &DynamicMessage, link: &str) -> Vec<(String, Json)> {
+/// its `link` with the whole.
+pub(crate) fn by_link(message: &DynamicMessage) -> Vec<(String, Json)> {
     let updates = message.get_field_by_name("updates");
     let updates = updates.as_deref().and_then(Value::as_list).unwrap_or_default();
     if !(1..=owner::MOST_LINKS).contains(&updates.len()) {
-        return vec![(link.to_owned(), of(message))];
+        return vec![(link(message).unwrap_or_default(), of(message))];
     }
-    let own = if link.is_empty() { link_name(MAIN_LINK) } else { link.to_owned() };
     let mut about: Vec<(String, Json)> = Vec::with_capacity(updates.len());
     for update in updates.iter().filter_map(Value::as_message) {
-        let named = update.get_field_by_name("link");
-        let named = named.as_deref().and_then(Value::as_str).filter(|name| !name.is_empty());
-        let named =
-            named.map(|name| clip(&link_name(link_id(name)))).unwrap_or_else(|| own.clone());
+        let named = link(update).unwrap_or_else(|| link_name(MAIN_LINK));
         // A link that is named again is refused, and has one line.
         if about.iter().all(|(link, _)| *link != named) {
             about.push((named, of(update)));
         }
     }
     about
+}
+
+/// The link that a message names.
+fn link(message: &DynamicMessage) -> Option<String> {
+    let field = match message.descriptor().full_name() {
+        name if name == pb::CreateLinkRequest::full_name() => "link_id",
+        name if name == pb::DeleteLinkRequest::full_name() => "name",
+        _ => "link",
+    };
+    let field = message.get_field_by_name(field)?;
+    let name = field.as_str().filter(|name| !name.is_empty())?;
+    Some(clip(&link_name(link_id(name))))
 }
 
 /// The short form of a message.
@@ -201,11 +209,13 @@ mod tests {
             ..Default::default()
         };
         let patch = pb::LinkUpdate { link: "links/b".into(), lossy: true, ..patch.into() };
-        let updates = vec![pb::LinkUpdate::from(set), patch];
+        let set = pb::LinkUpdate { link: "a".into(), ..set.into() };
+        let updates = vec![set, patch];
         let request = pb::UpdateLinksRequest { updates, ..Default::default() };
         let request = request_of(UPDATE, &framed(&request)).unwrap();
-        let found = by_link(&request, "links/a");
-        let whole = json!({ "profile": { "inline": { "name": "mine" }, "seed": 7 } });
+        let found = by_link(&request);
+        let profile = json!({ "inline": { "name": "mine" }, "seed": 7 });
+        let whole = json!({ "link": "a", "profile": profile });
         assert_eq!(found[0], ("links/a".to_owned(), whole));
         let (link, patch) = &found[1];
         assert_eq!((&**link, &patch["lossy"]), ("links/b", &json!(true)));
@@ -220,11 +230,17 @@ mod tests {
             let updates = vec![pb::LinkUpdate::default(); n];
             let request = pb::UpdateLinksRequest { updates, ..Default::default() };
             let request = request_of(UPDATE, &framed(&request)).unwrap();
-            assert_eq!(by_link(&request, "links/a").len(), 1, "{n}");
+            assert_eq!(by_link(&request).len(), 1, "{n}");
+        }
+        let create = pb::CreateLinkRequest { link_id: "a".into(), ..Default::default() };
+        let delete = pb::DeleteLinkRequest { name: "links/a".into() };
+        for (name, request) in [("CreateLink", framed(&create)), ("DeleteLink", framed(&delete))] {
+            let request = request_of(&format!("linkemu.v1.Links/{name}"), &request).unwrap();
+            assert_eq!(by_link(&request)[0].0, "links/a", "{name}");
         }
         let again = vec![pb::LinkUpdate::default(); 2];
         let request = pb::UpdateLinksRequest { updates: again, ..Default::default() };
-        let found = by_link(&request_of(UPDATE, &framed(&request)).unwrap(), "");
+        let found = by_link(&request_of(UPDATE, &framed(&request)).unwrap());
         assert_eq!(found, [("links/main".to_owned(), Json::Null)]);
         assert_eq!(
             summary("linkemu.v1.Linkemu/GetStats", &pb::GetStatsRequest::default()),
@@ -237,7 +253,7 @@ mod tests {
         for name in ["token", "lease_token", "client_secret"] {
             assert!(is_secret(name) && !is_secret("holder"), "{name}");
         }
-        let request = pb::RenewLeaseRequest { token: "bob".into() };
+        let request = pb::RenewLeaseRequest { token: "bob".into(), ..Default::default() };
         assert_eq!(summary("linkemu.v1.Leases/RenewLease", &request), Json::Null);
         let request = pb::UploadJobInputRequest { data: vec![1], ..Default::default() };
         assert_eq!(summary("linkemu.v1.Jobs/UploadJobInput", &request), Json::Null);

@@ -29,6 +29,7 @@ fn request() -> pb::CaptureRequest {
         snaplen: 77,
         count: 5,
         duration_ns: 9,
+        ..Default::default()
     }
 }
 

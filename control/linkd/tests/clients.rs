@@ -18,7 +18,8 @@ fn two() -> pb::Clients {
 }
 
 async fn get(lab: &mut Lab) -> (pb::Clients, u64) {
-    let answer = lab.client.get_clients(pb::GetClientsRequest {}).await.unwrap().into_inner();
+    let answer =
+        lab.client.get_clients(pb::GetClientsRequest::default()).await.unwrap().into_inner();
     (answer.clients.unwrap(), answer.applied.unwrap().generation)
 }
 
@@ -76,7 +77,7 @@ async fn every_client_is_listed_with_its_kind_and_its_accounts() {
     lab.fake.state().stats.clients =
         names.map(str::to_owned).into_iter().chain(many).map(stats).collect();
     let mut listing =
-        lab.client.list_clients(pb::ListClientsRequest {}).await.unwrap().into_inner();
+        lab.client.list_clients(pb::ListClientsRequest::default()).await.unwrap().into_inner();
     let mut found = BTreeMap::new();
     while let Some(part) = listing.message().await.unwrap() {
         assert!(part.clients.len() <= 512);

@@ -7,8 +7,8 @@ use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::history_client::HistoryClient;
 use proto::linkemu::v1::links_client::LinksClient;
 use std::time::{Duration, Instant};
+use tonic::Code;
 use tonic::transport::Channel;
-use tonic::{Code, Request};
 
 const TENTH_NS: u64 = 100_000_000;
 
@@ -24,7 +24,7 @@ fn client(lab: &Lab) -> HistoryClient<Channel> {
 }
 
 async fn history(client: &mut HistoryClient<Channel>, interval_ns: u64) -> Vec<pb::LinkSample> {
-    let request = pb::GetHistoryRequest { interval_ns, after_ns: 0 };
+    let request = pb::GetHistoryRequest { interval_ns, ..Default::default() };
     client.get_history(request).await.unwrap().into_inner().samples
 }
 
@@ -48,11 +48,7 @@ async fn one_stream_samples_all_links_ten_times_a_second_and_what_it_saw_is_kept
     let samples = history(&mut client, TENTH_NS).await;
     assert!(samples.len() >= 6, "{}", samples.len());
     assert!(samples.windows(2).all(|two| two[0].time_ns <= two[1].time_ns));
-    let of_link = |name: &str| {
-        let mut request = Request::new(pb::GetHistoryRequest::default());
-        request.metadata_mut().insert(proto::LINK_METADATA, name.parse().unwrap());
-        request
-    };
+    let of_link = |name: &str| pb::GetHistoryRequest { link: name.into(), ..Default::default() };
     let samples = client.get_history(of_link("links/lab1")).await.unwrap().into_inner().samples;
     assert_eq!(samples[0].link, "links/lab1");
     let status = client.get_history(of_link("links/none")).await.unwrap_err();
@@ -78,7 +74,7 @@ async fn watcher_can_name_links_and_wrong_requests_name_the_limit() {
         assert_eq!(status.code(), code);
         assert!(status.message().contains(why), "{status:?}");
     }
-    let request = pb::GetHistoryRequest { interval_ns: 5, after_ns: 0 };
+    let request = pb::GetHistoryRequest { interval_ns: 5, ..Default::default() };
     let status = client.get_history(request).await.unwrap_err();
     assert!(status.message().contains("100 ms"), "{status:?}");
 }

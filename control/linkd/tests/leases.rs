@@ -45,9 +45,10 @@ async fn only_the_holder_changes_the_link() {
     }
     let second = acquire(&lab, request("ci 8", 60)).await.unwrap_err();
     assert_eq!(second.code(), Code::FailedPrecondition);
-    let shown = leases(&lab).get_lease(pb::GetLeaseRequest {}).await.unwrap().into_inner();
-    assert_eq!(Some(shown), mine.lease);
-    let release = |token: &str| pb::ReleaseLeaseRequest { token: token.into() };
+    let shown = leases(&lab).get_lease(pb::GetLeaseRequest::default()).await.unwrap();
+    assert_eq!(Some(shown.into_inner()), mine.lease);
+    let release =
+        |token: &str| pb::ReleaseLeaseRequest { token: token.into(), ..Default::default() };
     let wrong = leases(&lab).release_lease(release("guessed")).await.unwrap_err();
     assert_eq!(wrong.code(), Code::NotFound);
     leases(&lab).release_lease(release(&mine.token)).await.unwrap();
@@ -62,7 +63,7 @@ async fn only_the_holder_marks_the_statistics() {
     let mut lab = Lab::new();
     let mine = acquire(&lab, request("ci 7", 60)).await.unwrap();
     let mark = |token: &str| {
-        let mut request = Request::new(pb::GetStatsRequest { mark: true });
+        let mut request = Request::new(pb::GetStatsRequest { mark: true, ..Default::default() });
         request.metadata_mut().insert(proto::LEASE_METADATA, token.parse().unwrap());
         request
     };
@@ -78,7 +79,7 @@ async fn only_the_holder_marks_the_statistics() {
         assert!(status.message().contains("leased to ci 7"), "{}", status.message());
     }
     assert_eq!(lab.fake.state().marks, 0);
-    lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
+    lab.client.get_stats(pb::GetStatsRequest::default()).await.unwrap();
     lab.client.get_stats(mark(&mine.token)).await.unwrap();
     assert_eq!(lab.fake.state().marks, 1);
 }
@@ -108,7 +109,7 @@ async fn profile_that_a_lease_returns_to_stays() {
     }
     // The same one again replaces nothing.
     lab.client.put_profile(put(&mine)).await.unwrap();
-    let release = pb::ReleaseLeaseRequest { token: lease.token };
+    let release = pb::ReleaseLeaseRequest { token: lease.token, ..Default::default() };
     leases(&lab).release_lease(release).await.unwrap();
     assert_eq!(lab.in_force(), mine);
     lab.client.delete_profile(delete).await.unwrap();
@@ -123,14 +124,14 @@ async fn a_lease_survives_linkd_and_keeps_its_end() {
     lab.start_linkd();
     assert!(lab.set("geo-600").await.is_err());
     set(&mut lab, "geo-600", &mine.token).await.unwrap();
-    let shown = leases(&lab).get_lease(pb::GetLeaseRequest {}).await.unwrap().into_inner();
-    assert_eq!(Some(shown), mine.lease);
+    let shown = leases(&lab).get_lease(pb::GetLeaseRequest::default()).await.unwrap();
+    assert_eq!(Some(shown.into_inner()), mine.lease);
 }
 
 #[tokio::test]
 async fn watcher_sees_the_lease_come_change_and_go() {
     let lab = Lab::new();
-    let request_watch = pb::WatchLeaseRequest {};
+    let request_watch = pb::WatchLeaseRequest::default();
     let mut states = leases(&lab).watch_lease(request_watch).await.unwrap().into_inner();
     let next = async |states: &mut tonic::Streaming<pb::LeaseState>| {
         let next = tokio::time::timeout(Duration::from_secs(60), states.message()).await;
@@ -139,10 +140,10 @@ async fn watcher_sees_the_lease_come_change_and_go() {
     assert_eq!(next(&mut states).await, None);
     let mine = acquire(&lab, request("ci 7", 60)).await.unwrap();
     assert_eq!(next(&mut states).await, mine.lease);
-    let renew = pb::RenewLeaseRequest { token: mine.token.clone() };
+    let renew = pb::RenewLeaseRequest { token: mine.token.clone(), ..Default::default() };
     let renewed = leases(&lab).renew_lease(renew).await.unwrap().into_inner();
     assert_eq!(next(&mut states).await, Some(renewed));
-    let release = pb::ReleaseLeaseRequest { token: mine.token };
+    let release = pb::ReleaseLeaseRequest { token: mine.token, ..Default::default() };
     leases(&lab).release_lease(release).await.unwrap();
     assert_eq!(next(&mut states).await, None);
 }

@@ -2,11 +2,11 @@
 //! Several links: plans, leases and saved states are separate.
 
 use crate::common::{Lab, only, to_profile, until};
+use proto::LEASE_METADATA;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::leases_client::LeasesClient;
 use proto::linkemu::v1::links_client::LinksClient;
-use proto::{LEASE_METADATA, LINK_METADATA};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
@@ -14,10 +14,9 @@ fn links(lab: &Lab) -> LinksClient<Channel> {
     LinksClient::new(lab.linkd())
 }
 
-/// A request about a link, under a lease.
-pub fn about<T>(message: T, link: &str, token: &str) -> Request<T> {
+/// A request under a lease.
+pub fn under<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.metadata_mut().insert(LINK_METADATA, link.parse().unwrap());
     request.metadata_mut().insert(LEASE_METADATA, token.parse().unwrap());
     request
 }
@@ -34,21 +33,22 @@ async fn delete(lab: &Lab, name: &str) -> Result<(), Status> {
 }
 
 async fn set(lab: &mut Lab, link: &str, profile: &str, token: &str) -> Result<u64, Status> {
-    let request = about(only(to_profile(profile)), link, token);
+    let update = pb::LinkUpdate { link: link.into(), ..to_profile(profile).into() };
+    let request = under(token, only(update));
     let link = lab.client.update_links(request).await?.into_inner().into_one();
     Ok(link.applied.unwrap().generation)
 }
 
 pub async fn shown(lab: &mut Lab, link: &str) -> Result<String, Status> {
-    let link = lab.client.get_link(about(pb::GetLinkRequest {}, link, "")).await?.into_inner();
+    let link = lab.client.get_link(pb::GetLinkRequest { name: link.into() }).await?.into_inner();
     Ok(link.profile.unwrap_or_default().name)
 }
 
 pub async fn lease(lab: &Lab, link: &str, holder: &str) -> String {
-    let (holder, ttl_ns) = (holder.to_owned(), 60_000_000_000);
-    let request = pb::AcquireLeaseRequest { holder, ttl_ns, ..Default::default() };
+    let (link, holder, ttl_ns) = (link.to_owned(), holder.to_owned(), 60_000_000_000);
+    let request = pb::AcquireLeaseRequest { link, holder, ttl_ns, ..Default::default() };
     let mut leases = LeasesClient::new(lab.linkd());
-    leases.acquire_lease(about(request, link, "")).await.unwrap().into_inner().token
+    leases.acquire_lease(request).await.unwrap().into_inner().token
 }
 
 fn rule(prefix: &str) -> Vec<pb::LinkRule> {
@@ -67,6 +67,12 @@ async fn change_and_lease_are_of_one_link() {
     assert_eq!(set(&mut lab, "lab1", "lte", &token).await.unwrap(), 2);
     let refused = set(&mut lab, "lab1", "geo-600", "").await.unwrap_err();
     assert!(refused.message().contains("leased to job b"), "{}", refused.message());
+    // As clients named the link before requests did.
+    let mut request = Request::new(pb::GetStatsRequest::default());
+    request.metadata_mut().insert(proto::LINK_METADATA, "links/lab1".parse().unwrap());
+    let refused = lab.client.get_stats(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("name the link in the request"), "{}", refused.message());
     // Nobody has the lease of main.
     lab.set("geo-rain").await.unwrap();
     assert_eq!(shown(&mut lab, "main").await.unwrap(), "geo-rain");
@@ -98,8 +104,7 @@ async fn links_return_to_restarted_dataplane_with_rules_and_profiles() {
     let mut lab = Lab::new();
     create(&lab, "lab1").await.unwrap();
     set(&mut lab, "lab1", "geo-600", "").await.unwrap();
-    let request = pb::SetLinkRulesRequest { rules: rule("10.1.0.0/24"), ..Default::default() };
-    links(&lab).set_link_rules(about(request, "lab1", "")).await.unwrap();
+    assign(&lab, "lab1", "10.1.0.0/24", "").await.unwrap();
     lab.start_dataplane_anew(2);
     lab.until("the link is back", |lab| lab.fake.state().links.contains_key("lab1")).await;
     let fake = lab.fake.state().links["lab1"].clone();
@@ -130,8 +135,9 @@ async fn link_that_linkd_does_not_know_is_kept() {
 }
 
 async fn assign(lab: &Lab, link: &str, prefix: &str, token: &str) -> Result<(), Status> {
-    let request = pb::SetLinkRulesRequest { rules: rule(prefix), ..Default::default() };
-    links(lab).set_link_rules(about(request, link, token)).await.map(drop)
+    let (link, rules) = (link.to_owned(), rule(prefix));
+    let request = pb::SetLinkRulesRequest { link, rules, ..Default::default() };
+    links(lab).set_link_rules(under(token, request)).await.map(drop)
 }
 
 /// Subjects of the events of a kind that a link has had.
@@ -185,7 +191,7 @@ async fn link_takes_memory_of_leased_main_or_passes_a_leased_link_only_with_its_
     let add = async |name: &str, via: &str, token: &str| {
         let link = pb::NamedLink { via: via.into(), ..Default::default() };
         let request = pb::CreateLinkRequest { link_id: name.into(), link: Some(link) };
-        links(&lab).create_link(about(request, "", token)).await
+        links(&lab).create_link(under(token, request)).await
     };
     add("backbone", "", "").await.unwrap();
     add("lab1", "links/backbone", "").await.unwrap();

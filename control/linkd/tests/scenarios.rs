@@ -3,10 +3,10 @@
 
 use crate::common::Lab;
 use prost::Message;
-use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::events_client::EventsClient;
 use proto::linkemu::v1::run_scenario_request::Scenario;
 use proto::linkemu::v1::scenarios_client::ScenariosClient;
+use proto::linkemu::v1::{self as pb, ScenarioAction as Action};
 use tonic::transport::Channel;
 use tonic::{Code, Streaming};
 
@@ -72,9 +72,9 @@ async fn steps_take_effect_at_their_instants_and_say_so() {
         assert!(!event.who.is_empty() && step.planned_utc.is_some());
     }
     assert_eq!(next(&mut events).await.kind(), pb::EventKind::ScenarioFinished);
-    let state = client.get_scenario_state(pb::GetScenarioStateRequest {}).await.unwrap();
-    assert_eq!(state.get_ref().phase(), pb::ScenarioPhase::Finished);
-    assert_eq!((state.get_ref().steps_done, state.get_ref().generation), (7, 7));
+    let state = lab.scenario().await;
+    assert_eq!(state.phase(), pb::ScenarioPhase::Finished);
+    assert_eq!((state.steps_done, state.generation), (7, 7));
     let applies = lab.fake.state().applies.clone();
     let rates: Vec<_> = applies[1..6]
         .iter()
@@ -115,12 +115,19 @@ async fn one_runs_at_a_time_and_the_refusal_names_who_runs_it() {
     // The same request again is the same run.
     let again = client.run_scenario(request).await.unwrap().into_inner();
     assert_eq!(again, first);
-    let stopped = client.stop_scenario(pb::StopScenarioRequest { restore: true }).await.unwrap();
-    let stopped = stopped.into_inner();
+    let control = |action: Action| {
+        let (link, restore) = ("links/main".to_owned(), action != Action::Pause);
+        pb::ControlScenarioRequest { link, action: action.into(), restore }
+    };
+    for wrong in [Action::Unspecified, Action::Resume] {
+        let refused = client.control_scenario(control(wrong)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+    }
+    let stopped = client.control_scenario(control(Action::Stop)).await.unwrap().into_inner();
     assert_eq!(stopped.phase(), pb::ScenarioPhase::Stopped);
     assert!(stopped.message.contains("viasat2 is back, generation"), "{}", stopped.message);
     assert_eq!(lab.in_force().name, "viasat2");
-    let none = client.pause_scenario(pb::PauseScenarioRequest {}).await.unwrap_err();
+    let none = client.control_scenario(control(Action::Pause)).await.unwrap_err();
     assert_eq!(none.code(), Code::FailedPrecondition);
 }
 
@@ -184,7 +191,7 @@ async fn what_cannot_be_is_refused_before_it_starts() {
 async fn whoever_watches_sees_it_come_and_go() {
     let mut lab = Lab::new();
     let mut client = client(&mut lab).await;
-    let watch = client.watch_scenario(pb::WatchScenarioRequest {}).await.unwrap();
+    let watch = client.watch_scenario(pb::WatchScenarioRequest::default()).await.unwrap();
     let mut watch = watch.into_inner();
     let first = watch.message().await.unwrap().unwrap();
     assert_eq!(first.phase(), pb::ScenarioPhase::None);
@@ -219,7 +226,8 @@ async fn rest_of_a_long_scenario_is_uploaded_while_it_runs() {
     lab.kill_linkd().await;
     lab.start_linkd();
     let mut client = ScenariosClient::new(lab.linkd());
-    let mut watch = client.watch_scenario(pb::WatchScenarioRequest {}).await.unwrap().into_inner();
+    let mut watch =
+        client.watch_scenario(pb::WatchScenarioRequest::default()).await.unwrap().into_inner();
     loop {
         let state = watch.message().await.unwrap().unwrap();
         if !state.runs() && state.run > 0 {
@@ -245,6 +253,5 @@ async fn dataplane_restart_ends_the_scenario_with_an_event() {
             break;
         }
     }
-    let state = client.get_scenario_state(pb::GetScenarioStateRequest {}).await.unwrap();
-    assert_eq!(state.get_ref().phase(), pb::ScenarioPhase::None);
+    assert_eq!(lab.scenario().await.phase(), pb::ScenarioPhase::None);
 }

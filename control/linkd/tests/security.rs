@@ -180,7 +180,7 @@ async fn a_viewer_looks_and_changes_nothing() {
     let mut client = LinkemuClient::new(channel.clone());
     client.list_profiles(pb::ListProfilesRequest::default()).await.unwrap();
     client.get_profile(pb::GetProfileRequest { name: "viasat2".into() }).await.unwrap();
-    client.get_link(pb::GetLinkRequest {}).await.unwrap();
+    client.get_link(pb::GetLinkRequest::default()).await.unwrap();
     client.get_stats(pb::GetStatsRequest::default()).await.unwrap();
     let mut watch = client.watch_stats(pb::WatchStatsRequest::default()).await.unwrap();
     assert!(watch.get_mut().message().await.unwrap().is_some());
@@ -190,7 +190,7 @@ async fn a_viewer_looks_and_changes_nothing() {
 
     denied(&client.update_links(named("viasat2")).await.unwrap_err(), "operator", "viewer");
     denied(&client.update_links(slower()).await.unwrap_err(), "operator", "viewer");
-    let marking = pb::GetStatsRequest { mark: true };
+    let marking = pb::GetStatsRequest { mark: true, ..Default::default() };
     denied(&client.get_stats(marking).await.unwrap_err(), "operator", "viewer");
     assert!(secure.lab.fake.state().applies.is_empty());
     assert_eq!(secure.lab.fake.state().marks, 0);
@@ -213,7 +213,7 @@ async fn an_operator_changes_the_link_and_the_log_has_what_became_of_it() {
     let mut client = secure.client("ci-7", OPERATOR);
     client.update_links(named("viasat2")).await.unwrap();
     client.update_links(slower()).await.unwrap();
-    client.get_stats(pb::GetStatsRequest { mark: true }).await.unwrap();
+    client.get_stats(pb::GetStatsRequest { mark: true, ..Default::default() }).await.unwrap();
     client.update_links(named("none")).await.unwrap_err();
     let log = secure.audit();
     let shown: Vec<_> = log[1..]
@@ -291,7 +291,7 @@ async fn what_linkd_does_not_know_needs_an_admin() {
         client.ready().await.unwrap();
         let codec = tonic_prost::ProstCodec::<pb::GetLinkRequest, pb::Link>::default();
         let path = http::uri::PathAndQuery::from_static("/linkemu.v1.Leases/StealAll");
-        let request = tonic::Request::new(pb::GetLinkRequest {});
+        let request = tonic::Request::new(pb::GetLinkRequest::default());
         let status = client.unary(request, path, codec).await.unwrap_err();
         assert_eq!(status.code(), code, "{status:?}");
     }
@@ -336,7 +336,7 @@ async fn without_a_log_nothing_is_changed_and_everything_is_read() {
     assert!(status.message().contains("cannot write down who makes them"), "{status:?}");
     assert!(status.message().contains("audit.jsonl"), "{status:?}");
     assert_eq!(secure.lab.in_force().name, "viasat2");
-    client.get_link(pb::GetLinkRequest {}).await.unwrap();
+    client.get_link(pb::GetLinkRequest::default()).await.unwrap();
     assert!(secure.reload.reload().is_err());
     std::fs::create_dir(&log).unwrap();
     client.update_links(named("geo-600")).await.unwrap();
@@ -388,7 +388,7 @@ async fn certificates_are_read_anew_and_connections_stay() {
 
 /// Statistics now, and in an hour.
 fn hourly() -> pb::WatchStatsRequest {
-    pb::WatchStatsRequest { interval_ns: 3_600_000_000_000 }
+    pb::WatchStatsRequest { interval_ns: 3_600_000_000_000, ..Default::default() }
 }
 
 async fn ends(watch: &mut tonic::Streaming<pb::Stats>, why: &str) {
@@ -412,7 +412,7 @@ async fn stream_and_connection_end_with_their_certificate() {
     ends(&mut watch, "has expired").await;
     let mut all = Vec::new();
     let _ = tokio::time::timeout(PATIENCE, quiet.read_to_end(&mut all)).await.unwrap();
-    assert!(client().get_link(pb::GetLinkRequest {}).await.is_err());
+    assert!(client().get_link(pb::GetLinkRequest::default()).await.is_err());
     secure.refused("has expired").await;
 }
 
@@ -446,15 +446,15 @@ async fn revoked_certificate_is_refused_and_its_connection_ends() {
     std::fs::write(&crl, secure.authority.crl(&[&bad])).unwrap();
     secure.reload.reload().unwrap();
     ends(&mut ended, "is revoked").await;
-    client.get_link(pb::GetLinkRequest {}).await.unwrap();
+    client.get_link(pb::GetLinkRequest::default()).await.unwrap();
     let mut again = LinkemuClient::new(secure.channel(Some(&bad)));
-    again.get_link(pb::GetLinkRequest {}).await.unwrap_err();
+    again.get_link(pb::GetLinkRequest::default()).await.unwrap_err();
     secure.refused("is revoked").await;
     // A list of another authority says nothing of ours.
     std::fs::write(&crl, Authority::named("b").crl(&[])).unwrap();
     secure.reload.reload().unwrap();
     let mut unknown = LinkemuClient::new(secure.channel(Some(&good)));
-    unknown.get_link(pb::GetLinkRequest {}).await.unwrap_err();
+    unknown.get_link(pb::GetLinkRequest::default()).await.unwrap_err();
     secure.refused("no list of --tls-client-crl").await;
 }
 

@@ -121,7 +121,7 @@ async fn a_dead_dataplane_is_named_and_found_again() {
     lab.set("viasat2").await.unwrap();
     lab.running = None;
     for _ in 0..3 {
-        let status = lab.client.get_link(pb::GetLinkRequest {}).await.unwrap_err();
+        let status = lab.client.get_link(pb::GetLinkRequest::default()).await.unwrap_err();
         assert_eq!(status.code(), Code::Unavailable);
         let path = lab.dataplane().display().to_string();
         let expected =
@@ -130,12 +130,12 @@ async fn a_dead_dataplane_is_named_and_found_again() {
     }
     assert_eq!(lab.set("viasat2").await.unwrap_err().code(), Code::Unavailable);
     lab.running = Some(lab.fake.serve(&lab.dataplane()).unwrap());
-    let link = lab.client.get_link(pb::GetLinkRequest {}).await.unwrap().into_inner();
+    let link = lab.client.get_link(pb::GetLinkRequest::default()).await.unwrap().into_inner();
     assert_eq!(link.profile.unwrap().name, "viasat2");
     // Replaced between two calls: the second does not see the broken connection. (A change that
     // meets it is not repeated, because its result is unknown.)
     lab.running = Some(lab.fake.serve(&lab.dataplane()).unwrap());
-    lab.client.get_link(pb::GetLinkRequest {}).await.unwrap();
+    lab.client.get_link(pb::GetLinkRequest::default()).await.unwrap();
     lab.set("geo-600").await.unwrap();
     lab.client.list_profiles(pb::ListProfilesRequest::default()).await.unwrap();
 }
@@ -153,10 +153,14 @@ async fn what_the_dataplane_refuses_passes_as_it_is() {
 async fn statistics_are_read_marked_and_watched() {
     let mut lab = Lab::new();
     lab.fake.state().stats.emulator_drops = 5;
-    let stats = lab.client.get_stats(pb::GetStatsRequest { mark: true }).await.unwrap();
+    let stats = lab
+        .client
+        .get_stats(pb::GetStatsRequest { mark: true, ..Default::default() })
+        .await
+        .unwrap();
     assert_eq!(stats.into_inner().emulator_drops, 5);
     assert_eq!(lab.fake.state().marks, 1);
-    let watch = |interval_ns| pb::WatchStatsRequest { interval_ns };
+    let watch = |interval_ns| pb::WatchStatsRequest { interval_ns, ..Default::default() };
     let mut stream = lab.client.watch_stats(watch(10_000_000)).await.unwrap().into_inner();
     for _ in 0..3 {
         assert_eq!(stream.message().await.unwrap().unwrap().emulator_drops, 5);
@@ -178,7 +182,7 @@ async fn statistics_are_read_marked_and_watched() {
 #[tokio::test]
 async fn shutdown_ends_streams_and_removes_the_socket() {
     let mut lab = Lab::new();
-    let request = pb::WatchStatsRequest { interval_ns: 3_600_000_000_000 };
+    let request = pb::WatchStatsRequest { interval_ns: 3_600_000_000_000, ..Default::default() };
     let mut stream = lab.client.watch_stats(request).await.unwrap().into_inner();
     stream.message().await.unwrap().unwrap();
     drop(lab.stop.take());
@@ -207,10 +211,10 @@ async fn a_link_outside_of_the_envelope_is_taken_on_an_explicit_flag_only() {
     let taken = lab.update(taken).await.unwrap();
     assert!(taken.applied.unwrap().lossy);
     assert_eq!(taken.remarks, ["needs 9.6 GB, 4 GB reserved"]);
-    let link = lab.client.get_link(pb::GetLinkRequest {}).await.unwrap().into_inner();
+    let link = lab.client.get_link(pb::GetLinkRequest::default()).await.unwrap().into_inner();
     assert!(link.applied.unwrap().lossy);
     assert_eq!(link.remarks, taken.remarks);
-    let stats = lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
+    let stats = lab.client.get_stats(pb::GetStatsRequest::default()).await.unwrap();
     assert!(stats.into_inner().lossy);
 
     // A patch does not inherit the leave.
@@ -228,7 +232,7 @@ async fn a_link_outside_of_the_envelope_is_taken_on_an_explicit_flag_only() {
 async fn what_there_is_to_hold_a_link_with_is_the_dataplanes_answer() {
     let mut lab = Lab::new();
     // One that does not say is an older one.
-    let unknown = lab.client.get_room(pb::GetRoomRequest {}).await.unwrap_err();
+    let unknown = lab.client.get_room(pb::GetRoomRequest::default()).await.unwrap_err();
     assert_eq!(unknown.code(), Code::Unimplemented);
     assert!(unknown.message().contains("older"), "{unknown}");
     let room = pb::Room {
@@ -241,10 +245,10 @@ async fn what_there_is_to_hold_a_link_with_is_the_dataplanes_answer() {
         pair_bytes: 0,
     };
     lab.fake.state().room = Some(room);
-    let answer = lab.client.get_room(pb::GetRoomRequest {}).await.unwrap().into_inner();
+    let answer = lab.client.get_room(pb::GetRoomRequest::default()).await.unwrap().into_inner();
     assert_eq!(answer, room);
     lab.running = None;
-    let gone = lab.client.get_room(pb::GetRoomRequest {}).await.unwrap_err();
+    let gone = lab.client.get_room(pb::GetRoomRequest::default()).await.unwrap_err();
     assert_eq!(gone.code(), Code::Unavailable);
 }
 
@@ -275,18 +279,18 @@ async fn a_run_is_judged_by_the_limits_of_the_request_or_the_usual_ones() {
     // A run has one entry for each set of limits; a mark ends it.
     client.get_certificate(pb::GetCertificateRequest::default()).await.unwrap();
     let listed = async |client: &mut CertificatesClient<tonic::transport::Channel>| {
-        let request = pb::ListCertificatesRequest {};
+        let request = pb::ListCertificatesRequest::default();
         let all = client.list_certificates(request).await.unwrap().into_inner().certificates;
         let holds = |it: &pb::ListedCertificate| it.certificate.as_ref().unwrap().holds;
         all.iter().map(|it| (it.marked, holds(it))).collect::<Vec<_>>()
     };
     assert_eq!(listed(&mut client).await, [(false, false), (true, true)]);
     let mut main = lab.client.clone();
-    main.get_stats(pb::GetStatsRequest { mark: true }).await.unwrap();
+    main.get_stats(pb::GetStatsRequest { mark: true, ..Default::default() }).await.unwrap();
     main.get_stats(pb::GetStatsRequest::default()).await.unwrap();
     assert_eq!(listed(&mut client).await, [(true, false), (true, true)]);
     for _ in 0..100 {
-        main.get_stats(pb::GetStatsRequest { mark: true }).await.unwrap();
+        main.get_stats(pb::GetStatsRequest { mark: true, ..Default::default() }).await.unwrap();
     }
     assert_eq!(listed(&mut client).await, [(true, false); 100]);
 

@@ -34,7 +34,7 @@ async fn state_that_cannot_be_written_is_told_until_it_can() {
     let warned = |remarks: &[String]| remarks.iter().any(|r| r.contains("cannot write its state"));
     let change = lab.set("geo-600").await.unwrap();
     assert!(warned(&change.remarks), "{:?}", change.remarks);
-    let link = lab.client.get_link(pb::GetLinkRequest {}).await.unwrap().into_inner();
+    let link = lab.client.get_link(pb::GetLinkRequest::default()).await.unwrap().into_inner();
     assert!(warned(&link.remarks), "{:?}", link.remarks);
     let lease =
         pb::AcquireLeaseRequest { holder: "ci".into(), ttl_ns: 1 << 36, ..Default::default() };

@@ -176,7 +176,7 @@ async fn a_switch_that_is_not_there_is_one_event_and_all_else_works() {
     assert_eq!((lost[0].subject.as_str(), lost[0].who.as_str()), (nowhere.as_str(), ""));
     lab.patch(pb::Direction::Forward, &["rate_bps"], rate(7_000_000)).await.unwrap();
     assert_eq!(offload(&lab), None);
-    lab.client.get_stats(pb::GetStatsRequest { mark: true }).await.unwrap();
+    lab.client.get_stats(pb::GetStatsRequest { mark: true, ..Default::default() }).await.unwrap();
     let shown = state(&lab).await.unwrap();
     assert_eq!(shown.phase(), pb::SwitchPhase::Lost);
     assert!(shown.stages.iter().all(|stage| stage.place() == pb::StagePlace::Dataplane));
@@ -349,7 +349,7 @@ async fn what_the_switch_lost_is_in_one_account_with_all_else() {
     counted(&switch, 4, 1, 3, 7);
     let mut merged = pb::Stats::default();
     for _ in 0..200 {
-        let stats = lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
+        let stats = lab.client.get_stats(pb::GetStatsRequest::default()).await.unwrap();
         merged = stats.into_inner();
         assert!(merged.conservation().exact);
         if merged.conservation().sent == 7_959 {
@@ -364,12 +364,12 @@ async fn what_the_switch_lost_is_in_one_account_with_all_else() {
     assert_eq!(found, [966, 30, 4].map(packets));
     assert_eq!(merged.clients[3].back().dropped_for(Loss), packets(7));
     // So they are where clients are listed, and watched.
-    let request = pb::ListClientsRequest {};
+    let request = pb::ListClientsRequest::default();
     let mut list = lab.client.list_clients(request).await.unwrap().into_inner();
     let clients = list.message().await.unwrap().unwrap().clients;
     let account = clients[2].forward_account.unwrap();
     assert_eq!((account.sent, account.dropped), (count(966), count(34)));
-    let request = pb::WatchStatsRequest { interval_ns: 10_000_000 };
+    let request = pb::WatchStatsRequest { interval_ns: 10_000_000, ..Default::default() };
     let mut watch = lab.client.watch_stats(request).await.unwrap().into_inner();
     for _ in 0..20 {
         let sums = watch.message().await.unwrap().unwrap().conservation();
@@ -381,7 +381,7 @@ async fn what_the_switch_lost_is_in_one_account_with_all_else() {
     // A switch that does not answer has lost what it had.
     switch.down(true);
     until_event(&lab, pb::EventKind::SwitchLost, 1).await;
-    let stats = lab.client.get_stats(pb::GetStatsRequest { mark: false }).await.unwrap();
+    let stats = lab.client.get_stats(pb::GetStatsRequest::default()).await.unwrap();
     assert_eq!(stats.into_inner().conservation().sent, 7_959);
 }
 
@@ -531,8 +531,7 @@ async fn losses_of_a_scenarios_step_are_offloaded_after_it() {
     let (mut lab, switch) = ready().await;
     let first = lose(&mut lab, 0.25).await.unwrap();
     let generation = lab.fake.state().generation;
-    let mut scenarios =
-        run(&lab, "name = \"it\"\n[[step]]\nforward.packet_loss = \"50 %\"\n").await;
+    run(&lab, "name = \"it\"\n[[step]]\nforward.packet_loss = \"50 %\"\n").await;
     lab.until("the switch has the new loss", |lab| {
         offload(lab)
             .is_some_and(|found| found.forward_loss > 0 && found.forward_loss != first.forward_loss)
@@ -541,8 +540,8 @@ async fn losses_of_a_scenarios_step_are_offloaded_after_it() {
     let found = offload(&lab).unwrap();
     assert!(slots(&switch).contains(&found.forward_loss) && found.epoch == first.epoch);
     assert_eq!(lab.fake.state().generation, generation + 1);
-    let state = scenarios.get_scenario_state(pb::GetScenarioStateRequest {}).await.unwrap();
-    assert_eq!(state.get_ref().phase(), pb::ScenarioPhase::Finished, "{:?}", state.get_ref());
+    let state = lab.scenario().await;
+    assert_eq!(state.phase(), pb::ScenarioPhase::Finished, "{state:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -561,19 +560,18 @@ async fn a_scenario_goes_on_when_the_switch_takes_its_part() {
     assert!(told[0].message.contains("the switch is ready"), "{}", told[0].message);
     let steps = of_kind(&lab, pb::EventKind::ScenarioStep).await.len();
     until_event(&lab, pb::EventKind::ScenarioStep, steps + 3).await;
-    let state = scenarios.get_scenario_state(pb::GetScenarioStateRequest {}).await.unwrap();
-    assert_eq!(state.get_ref().phase(), pb::ScenarioPhase::Running, "{:?}", state.get_ref());
+    let state = lab.scenario().await;
+    assert_eq!(state.phase(), pb::ScenarioPhase::Running, "{state:?}");
     assert!(offload(&lab).is_some());
 }
 
 /// Runs a scenario, until its first step is made.
-async fn run(lab: &Lab, toml: &str) -> ScenariosClient<Channel> {
+async fn run(lab: &Lab, toml: &str) {
     let scenario = Some(pb::run_scenario_request::Scenario::Toml(toml.into()));
     let request = pb::RunScenarioRequest { scenario, ..Default::default() };
     let mut scenarios = ScenariosClient::new(lab.linkd());
     scenarios.run_scenario(request).await.unwrap();
     until_event(lab, pb::EventKind::ScenarioStep, 1).await;
-    scenarios
 }
 
 #[tokio::test(flavor = "multi_thread")]

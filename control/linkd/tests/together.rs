@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of several links in one request.
 
-use crate::common::{Lab, only, rate, to_profile, to_values};
-use crate::links::{about, create, lease, shown};
+use crate::common::{Lab, rate, to_profile, to_values};
+use crate::links::{create, lease, shown, under};
 use crate::scenarios::kept;
 use linkd::Security;
 use prost::Message;
@@ -130,7 +130,7 @@ async fn each_lease_is_needed_and_no_other_one() {
     assert_eq!(shown(&mut lab, "main").await.unwrap(), "lte");
     // One of several tokens also suffices for one link.
     let tokens = format!("{one}, {two}");
-    lab.client.update_links(about(only(to_profile("geo-600")), "lab2", &tokens)).await.unwrap();
+    change(&mut lab, vec![to("lab2", "geo-600")], &tokens).await.unwrap();
 }
 
 #[tokio::test]
@@ -185,12 +185,12 @@ async fn start(lab: &Lab, toml: &str, tokens: &str) -> Result<(), Status> {
     let scenario = Some(pb::run_scenario_request::Scenario::Toml(toml.into()));
     let request = pb::RunScenarioRequest { scenario, ..Default::default() };
     let mut scenarios = pb::scenarios_client::ScenariosClient::new(lab.linkd());
-    scenarios.run_scenario(about(request, "main", tokens)).await.map(drop)
+    scenarios.run_scenario(under(tokens, request)).await.map(drop)
 }
 
 async fn until_phase(lab: &Lab, wanted: pb::ScenarioPhase) -> String {
     let mut scenarios = pb::scenarios_client::ScenariosClient::new(lab.linkd());
-    let watch = scenarios.watch_scenario(pb::WatchScenarioRequest {}).await;
+    let watch = scenarios.watch_scenario(pb::WatchScenarioRequest::default()).await;
     let mut states = watch.unwrap().into_inner();
     loop {
         let state = states.message().await.unwrap().unwrap();
@@ -228,9 +228,9 @@ async fn scenario_changes_its_links_and_needs_the_lease_of_each() {
     lab.until("the step is made", move |_| state.state().generation == 2).await;
     assert_eq!(all(&mut lab).await, ["lte", "geo-600", "viasat2*"]);
     // The end of a lease under which it changes a link stops it.
-    let request = pb::ReleaseLeaseRequest { token };
+    let request = pb::ReleaseLeaseRequest { token, link: "links/lab2".into() };
     let mut leases = pb::leases_client::LeasesClient::new(lab.linkd());
-    leases.release_lease(about(request, "lab2", "")).await.unwrap();
+    leases.release_lease(request).await.unwrap();
     let message = until_phase(&lab, pb::ScenarioPhase::Stopped).await;
     assert!(message.contains("it lost the link `lab2`"), "{message}");
 }

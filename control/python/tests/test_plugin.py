@@ -270,13 +270,16 @@ def test_value(linkemu_link): pass
 @pytest.mark.linkemu_link(limits={"mark": True})
 def test_no_limit(linkemu_link): pass
 
+@pytest.mark.linkemu_link(limits={"link": "a"})
+def test_link(linkemu_link): pass
+
 @pytest.mark.linkemu_link(limits=5)
 def test_number(linkemu_link): pass
 
 def test_none(): pass
 """,
     )
-    result.assert_outcomes(passed=1, errors=4)
+    result.assert_outcomes(passed=1, errors=5)
     result.stdout.fnmatch_lines(["*limits: *stal_ns*: they are packets, *"])
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
 

@@ -78,8 +78,8 @@ use(
   createRouterTransport(({ service }) => {
     service(History, {
       // Later than the stream, as in a network.
-      getHistory: async ({ afterNs }, { requestHeader }) => {
-        const at = names.indexOf(requestHeader.get("linkemu-link") ?? "");
+      getHistory: async ({ link, afterNs }) => {
+        const at = names.indexOf(link);
         await new Promise((resolve) => setTimeout(resolve, 300));
         const all = Array.from({ length: 62 }, (_, i) => figures(Date.now() - 1e3 * (62 - i), at));
         return { samples: all.filter(({ timeNs }) => timeNs > afterNs) };

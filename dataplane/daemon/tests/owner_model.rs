@@ -16,7 +16,7 @@ use proto::TOKEN_METADATA;
 use proto::dataplane::v1 as pb;
 use proto::dataplane::v1::dataplane_server::Dataplane as _;
 use proto::dataplane::v1::watch_response::What as Told;
-use proto::linkemu::v1 as model;
+use proto::linkemu::v1::{self as model, ScenarioAction as Action};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio_stream::StreamExt;
@@ -189,6 +189,12 @@ impl Bed {
         self.watch().await;
     }
 
+    async fn control(&self, action: Action, restore: bool) -> Result<(), Status> {
+        let (action, who, reason) = (action.into(), String::new(), "model".into());
+        let request = pb::ControlScenarioRequest { action, who, reason, restore };
+        self.service.control_scenario(tokened(request, self.token())).await.map(drop)
+    }
+
     async fn scenario(&mut self, count: u64, end: End) {
         let steps: Vec<_> = (0..count).map(|n| rate(n, n * 30_000_000)).collect();
         let before = (self.model.plan.clone(), self.model.generation);
@@ -204,19 +210,16 @@ impl Bed {
             End::Handover => self.handover().await,
             End::Stop | End::StopAndRestore => {
                 let restore = matches!(end, End::StopAndRestore);
-                let request = pb::StopScenarioRequest { reason: "model".into(), restore };
                 // It may have finished.
-                let _ = self.service.stop_scenario(tokened(request, self.token())).await;
+                let _ = self.control(Action::Stop, restore).await;
             }
             End::Pause => {
-                let request = pb::PauseScenarioRequest::default();
-                if self.service.pause_scenario(tokened(request, self.token())).await.is_ok() {
+                if self.control(Action::Pause, false).await.is_ok() {
                     let paused = self.dataplane.plan().await.unwrap().applied.generation;
                     tokio::time::sleep(Duration::from_millis(60)).await;
                     let now = self.dataplane.plan().await.unwrap().applied.generation;
                     assert_eq!(now, paused, "a step during a pause");
-                    let request = pb::ResumeScenarioRequest::default();
-                    self.service.resume_scenario(tokened(request, self.token())).await.unwrap();
+                    self.control(Action::Resume, false).await.unwrap();
                 }
             }
             End::Change => {}

@@ -11,8 +11,8 @@ use proto::dataplane::v1::dataplane_client::DataplaneClient;
 use proto::dataplane::v1::dataplane_server::{Dataplane, DataplaneServer};
 use proto::dataplane::v1::step::What;
 use proto::dataplane::v1::watch_response::What as Told;
-use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::ScenarioPhase::{Finished, Paused, Stopped, Waiting};
+use proto::linkemu::v1::{self as pb, ScenarioAction as Action};
 use tonic::{Code, Status};
 
 const MS: u64 = 1_000_000;
@@ -37,6 +37,10 @@ async fn bed() -> Bed<impl Dataplane> {
         bed.set(link, "geo-600").await;
     }
     bed
+}
+
+fn control(action: Action) -> dp::ControlScenarioRequest {
+    dp::ControlScenarioRequest { action: action.into(), ..Default::default() }
 }
 
 fn to(name: &str) -> dp::Change {
@@ -177,11 +181,11 @@ async fn pause_withdraws_pending_steps_and_moves_the_rest() {
     // The second one is handed over with the first one.
     let started = bed.run(vec![rate(0, 0), rate(1, 240 * MS)]).await;
     bed.first_step().await;
-    let paused = bed.owner.pause_scenario(dp::PauseScenarioRequest::default()).await.unwrap();
-    assert_eq!(paused.into_inner().state.unwrap().phase(), Paused);
+    let paused = bed.owner.control_scenario(control(Action::Pause)).await.unwrap();
+    assert_eq!(paused.into_inner().phase(), Paused);
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert_eq!(bed.links()[0].1, 2);
-    bed.owner.resume_scenario(dp::ResumeScenarioRequest::default()).await.unwrap();
+    bed.owner.control_scenario(control(Action::Resume)).await.unwrap();
     assert_eq!(bed.end().await.0, Finished);
     let (_, step) = bed.steps().await.remove(1);
     assert_eq!(step.planned_ns, started.started_ns + 640 * MS);
@@ -252,9 +256,9 @@ async fn one_runs_at_a_time_from_the_expected_generation() {
     assert!(refused.message().contains("ana runs \"it\""), "{}", refused.message());
     // The same request again is the same run, also after its end.
     assert_eq!(bed.start(keyed.clone()).await.unwrap(), state);
-    bed.owner.stop_scenario(dp::StopScenarioRequest::default()).await.unwrap();
+    bed.owner.control_scenario(control(Action::Stop)).await.unwrap();
     assert_eq!(bed.start(keyed).await.unwrap(), state);
-    let none = bed.owner.pause_scenario(dp::PauseScenarioRequest::default()).await.unwrap_err();
+    let none = bed.owner.control_scenario(control(Action::Pause)).await.unwrap_err();
     assert_eq!(none.code(), Code::FailedPrecondition);
 }
 
@@ -273,8 +277,9 @@ async fn step_changes_all_its_links_at_one_instant_and_restore_returns_all() {
         instants.push(own.time_ns);
     }
     assert!(instants.iter().all(|it| *it == instants[0]), "{instants:?}");
-    let request = dp::StopScenarioRequest { reason: "enough".into(), restore: true };
-    let stopped = bed.owner.stop_scenario(request).await.unwrap().into_inner().state.unwrap();
+    let reason = "enough".to_owned();
+    let request = dp::ControlScenarioRequest { reason, restore: true, ..control(Action::Stop) };
+    let stopped = bed.owner.control_scenario(request).await.unwrap().into_inner();
     assert!(stopped.message.contains("geo-600 is back, generation 4"), "{}", stopped.message);
     assert_eq!(bed.links(), at([("geo-600", 4), ("geo-600", 3), ("geo-600", 3)]));
     let last = bed.events("main").await.pop().unwrap();
@@ -295,8 +300,8 @@ async fn restore_keeps_clients_that_were_set_meanwhile() {
     let change = Some(dp::Change { clients: clients.clone(), ..Default::default() });
     let change = dp::LinkChange { change, ..Default::default() };
     bed.owner.apply(dp::ApplyRequest::from(change)).await.unwrap();
-    let request = dp::StopScenarioRequest { restore: true, ..Default::default() };
-    bed.owner.stop_scenario(request).await.unwrap();
+    let request = dp::ControlScenarioRequest { restore: true, ..control(Action::Stop) };
+    bed.owner.control_scenario(request).await.unwrap();
     assert_eq!(bed.links()[0], ("geo-600".to_owned(), 4));
     assert_eq!(bed.fake.state().plan.clone().unwrap().clients, clients);
 }

@@ -375,35 +375,21 @@ impl<E: Executor> dp::dataplane_server::Dataplane for Service<E> {
         scenarios.extend(request.into_inner()).await.map(Response::new)
     }
 
-    async fn pause_scenario(
+    async fn control_scenario(
         &self,
-        request: Request<dp::PauseScenarioRequest>,
-    ) -> Result<Response<dp::PauseScenarioResponse>, Status> {
+        request: Request<dp::ControlScenarioRequest>,
+    ) -> Result<Response<pb::ScenarioState>, Status> {
         let Owned { link, scenarios, .. } = self.change(&request)?;
-        let paused = scenarios.pause(request.into_inner().who);
-        let state = Some(self.executor.patiently(&link, paused).await?);
-        Ok(Response::new(dp::PauseScenarioResponse { state }))
-    }
-
-    async fn resume_scenario(
-        &self,
-        request: Request<dp::ResumeScenarioRequest>,
-    ) -> Result<Response<dp::ResumeScenarioResponse>, Status> {
-        let Owned { link, scenarios, .. } = self.change(&request)?;
-        let resumed = scenarios.resume(request.into_inner().who);
-        let state = Some(self.executor.patiently(&link, resumed).await?);
-        Ok(Response::new(dp::ResumeScenarioResponse { state }))
-    }
-
-    async fn stop_scenario(
-        &self,
-        request: Request<dp::StopScenarioRequest>,
-    ) -> Result<Response<dp::StopScenarioResponse>, Status> {
-        let Owned { link, scenarios, .. } = self.change(&request)?;
-        let dp::StopScenarioRequest { reason, restore } = request.into_inner();
-        let stopped = scenarios.stop(reason, restore);
-        let state = Some(self.executor.patiently(&link, stopped).await?);
-        Ok(Response::new(dp::StopScenarioResponse { state }))
+        let request = request.into_inner();
+        let controlled = async move {
+            match request.action() {
+                pb::ScenarioAction::Pause => scenarios.pause(request.who).await,
+                pb::ScenarioAction::Resume => scenarios.resume(request.who).await,
+                pb::ScenarioAction::Stop => scenarios.stop(request.reason, request.restore).await,
+                pb::ScenarioAction::Unspecified => Err(Status::invalid_argument("no action")),
+            }
+        };
+        self.executor.patiently(&link, controlled).await.map(Response::new)
     }
 
     async fn notify_scenario(

@@ -156,7 +156,7 @@ impl Lab {
 
     /// Ends a lease, which would refuse what follows.
     pub async fn release(&self, token: String) {
-        let request = pb::ReleaseLeaseRequest { token };
+        let request = pb::ReleaseLeaseRequest { token, ..Default::default() };
         let _ = LeasesClient::new(self.channel.clone()).release_lease(request).await;
     }
 }

@@ -125,7 +125,7 @@ async fn answers(path: &Path) -> Finding {
             Err(status) if status.code() == Code::Unimplemented => "unknown, an older one".into(),
             Err(status) => return bad(status.message().into(), "linkctl needs it", "linkd"),
         };
-        if let Err(status) = client.get_room(pb::GetRoomRequest {}).await
+        if let Err(status) = client.get_room(pb::GetRoomRequest::default()).await
             && status.code() == Code::Unavailable
         {
             let why = "without a dataplane there is no link";

@@ -49,7 +49,8 @@ impl Tap {
     /// # Errors
     /// If linkd refuses.
     pub async fn begin(mut self, connection: &Connection) -> Result<Running, Failure> {
-        let request = pb::CaptureRequest { snaplen: SNAPLEN, ..Default::default() };
+        let (link, snaplen) = (connection.link(), SNAPLEN);
+        let request = pb::CaptureRequest { link, snaplen, ..Default::default() };
         let out = self.out.take().unwrap_or_else(|| Box::new(std::io::sink()));
         let recording = Recording::begin(connection, request, out).await;
         if recording.is_err() {
@@ -118,7 +119,7 @@ pub async fn drained(connection: &Connection) -> Result<u64, Failure> {
     let mut arrived: Option<HashMap<_, u64>> = None;
     let mut told = false;
     loop {
-        let request = pb::GetStatsRequest::default();
+        let request = pb::GetStatsRequest { link: connection.link(), mark: false };
         let stats = connection.call(|mut c| async move { c.get_stats(request).await }).await?;
         let flows = flows(&stats);
         let arrived = arrived.get_or_insert_with(|| {

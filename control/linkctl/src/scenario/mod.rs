@@ -19,7 +19,7 @@ use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use comfy_table::{ContentArrangement, Table, presets};
 use profile::{Catalog, FileError, Violations, counted, format_duration};
-use proto::linkemu::v1 as pb;
+use proto::linkemu::v1::{self as pb, ScenarioAction as Action};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -169,19 +169,22 @@ pub async fn run(context: &Context, what: &Scenario) -> Result<(), Failure> {
                 Output::Json => output::message(&scenario),
             };
         }
-        Scenario::Pause => {
-            connection.answer(client.pause_scenario(pb::PauseScenarioRequest {})).await?
-        }
-        Scenario::Resume => {
-            connection.answer(client.resume_scenario(pb::ResumeScenarioRequest {})).await?
-        }
-        Scenario::Stop { restore } => {
-            let request = pb::StopScenarioRequest { restore: *restore };
-            connection.answer(client.stop_scenario(request)).await?
-        }
-        _ => connection.answer(client.get_scenario_state(pb::GetScenarioStateRequest {})).await?,
+        Scenario::Pause => control(&connection, Action::Pause, false).await?,
+        Scenario::Resume => control(&connection, Action::Resume, false).await?,
+        Scenario::Stop { restore } => control(&connection, Action::Stop, *restore).await?,
+        _ => connection.scenario().await?,
     };
     told(context.output, &state)
+}
+
+async fn control(
+    connection: &Connection,
+    action: Action,
+    restore: bool,
+) -> Result<pb::ScenarioState, Failure> {
+    let (link, action) = (connection.link(), action.into());
+    let request = pb::ControlScenarioRequest { link, action, restore };
+    connection.answer(connection.scenarios().control_scenario(request)).await
 }
 
 fn told(format: Output, state: &pb::ScenarioState) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 
 use super::log::Log;
 use super::state::{phase, step};
-use super::{RunArgs, count, file, length, told};
+use super::{RunArgs, control, count, file, length, told};
 use crate::connection::Connection;
 use crate::context::{Context, Output};
 use crate::events;
@@ -11,7 +11,8 @@ use crate::failure::Failure;
 use crate::output;
 use indicatif::{ProgressBar, ProgressStyle};
 use profile::{counted, format_duration};
-use proto::linkemu::v1 as pb;
+use proto::link_name;
+use proto::linkemu::v1::{self as pb, ScenarioAction as Action};
 use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -22,7 +23,7 @@ use tonic::{Status, Streaming};
 const LAST: usize = 20;
 
 pub async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
-    let request = request(args)?;
+    let request = request(args, context.linkd.link())?;
     let connection = Connection::open(context).await?;
     // Before it starts, so that nothing of it is missed.
     let mut follower = match args.dry_run || args.detach {
@@ -41,8 +42,7 @@ pub async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
 pub async fn watch(context: &Context, log: Option<&Path>) -> Result<(), Failure> {
     let connection = Connection::open(context).await?;
     let mut follower = Follower::new(&connection, log).await?;
-    let request = pb::GetScenarioStateRequest {};
-    let state = connection.answer(connection.scenarios().get_scenario_state(request)).await?;
+    let state = connection.scenario().await?;
     if !state.runs() {
         told(context.output, &state)?;
         return completed(&state);
@@ -76,7 +76,7 @@ pub fn named(name: &str) -> Result<pb::run_scenario_request::Scenario, Failure> 
     Ok(Toml(file(Path::new(name))?.map_err(invalid)?.text().to_owned()))
 }
 
-fn request(args: &RunArgs) -> Result<pb::RunScenarioRequest, Failure> {
+fn request(args: &RunArgs, link: Option<&str>) -> Result<pb::RunScenarioRequest, Failure> {
     Ok(pb::RunScenarioRequest {
         scenario: Some(named(&args.scenario)?),
         expected_generation: args.expect_generation,
@@ -85,6 +85,7 @@ fn request(args: &RunArgs) -> Result<pb::RunScenarioRequest, Failure> {
         dry_run: args.dry_run,
         tolerate_changes: args.tolerate_changes,
         lossy: args.lossy,
+        link: link.map(link_name).unwrap_or_default(),
     })
 }
 
@@ -117,7 +118,7 @@ impl Follower {
         let log = log.map(Log::create).transpose()?;
         let request = pb::WatchEventsRequest { after: None, once: false };
         let events = connection.answer(connection.events().watch_events(request)).await?;
-        let watch = pb::WatchScenarioRequest {};
+        let watch = pb::WatchScenarioRequest { link: connection.link() };
         let states = connection.answer(connection.scenarios().watch_scenario(watch)).await?;
         let interrupt = signal(SignalKind::interrupt()).map_err(|error| {
             Failure::failed("internal", format!("cannot wait for signals: {error}"))
@@ -166,11 +167,9 @@ impl Follower {
                     }
                     stopping = true;
                     bar.println("stopping; Ctrl-C again leaves it to linkd");
-                    let mut client = connection.scenarios();
+                    let connection = connection.clone();
                     // Its end is seen as that of any other run.
-                    tokio::spawn(async move {
-                        client.stop_scenario(pb::StopScenarioRequest { restore: false }).await
-                    });
+                    tokio::spawn(async move { control(&connection, Action::Stop, false).await });
                 }
             }
         }

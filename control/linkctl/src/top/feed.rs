@@ -44,9 +44,9 @@ async fn watch_use(linkd: &Place, events: &Sender<Event>) {
 
 /// `None` if linkd does not answer.
 async fn asked(connection: &Connection) -> Option<Use> {
-    let (mut leases, mut scenarios) = (connection.leases(), connection.scenarios());
+    let link = connection.link();
     let lease = async {
-        match leases.get_lease(pb::GetLeaseRequest {}).await {
+        match connection.leases().get_lease(pb::GetLeaseRequest { link }).await {
             // No active lease.
             Err(status) if status.code() == Code::NotFound => {
                 Ok(Response::new(pb::Lease::default()))
@@ -55,11 +55,11 @@ async fn asked(connection: &Connection) -> Option<Use> {
         }
     };
     let lease = connection.answer(lease).await.ok()?;
-    let state = scenarios.get_scenario_state(pb::GetScenarioStateRequest {});
-    let state = connection.answer(state).await.ok()?;
+    let state = connection.scenario().await.ok()?;
     // There is no certificate before the first mark or without a dataplane.
     let mut certificates = connection.certificates();
-    let certificate = certificates.get_certificate(pb::GetCertificateRequest::default());
+    let request = pb::GetCertificateRequest { link: connection.link(), ..Default::default() };
+    let certificate = certificates.get_certificate(request);
     let certificate = connection.answer(certificate).await.ok();
     let failed = certificate.map(|it| {
         it.criteria.into_iter().filter(|criterion| !criterion.holds).map(|it| it.name).collect()
@@ -83,7 +83,7 @@ async fn watch_stats(linkd: &Place, interval_ns: u64, events: &Sender<Event>) {
 
 async fn stream(linkd: &Place, interval_ns: u64, events: &Sender<Event>) -> Result<(), Failure> {
     let connection = Connection::viewing(linkd).await?;
-    let request = pb::WatchStatsRequest { interval_ns };
+    let request = pb::WatchStatsRequest { interval_ns, link: connection.link() };
     let mut stream = connection.call(|mut c| async move { c.watch_stats(request).await }).await?;
     let patience = SILENT + Duration::from_nanos(interval_ns).saturating_mul(4);
     let mut generation = None;
@@ -95,8 +95,7 @@ async fn stream(linkd: &Place, interval_ns: u64, events: &Sender<Event>) -> Resu
             return Ok(());
         };
         if generation != Some(stats.generation) {
-            let request = pb::GetLinkRequest {};
-            let link = connection.call(|mut c| async move { c.get_link(request).await }).await?;
+            let link = connection.get_link().await?;
             generation = Some(stats.generation);
             if events.send(Event::Link(link.into())).await.is_err() {
                 return Ok(());

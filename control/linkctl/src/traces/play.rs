@@ -74,8 +74,7 @@ pub async fn run(context: &Context, args: &PlayArgs) -> Result<(), Failure> {
     let long = Long::read(&args.trace, args.step)?;
     let mut signals = Signals::take()?;
     let connection = Connection::open(context).await?;
-    let link = connection.call(|mut c| async move { c.get_link(pb::GetLinkRequest {}).await });
-    let link = link.await?;
+    let link = connection.get_link().await?;
     let before = link.profile.unwrap_or_default();
     let generation = link.applied.map_or(0, |applied| applied.generation);
     let mut playing = Playing { connection: &connection, args, generation };

@@ -138,6 +138,11 @@ impl Control {
         Ok(generation)
     }
 
+    /// The active lease.
+    pub async fn lease(&self) -> Option<pb::Lease> {
+        self.changing().await.leases.0.as_ref().map(|held| held.lease.clone())
+    }
+
     /// Saves the lease, and waits until it is on the disk.
     pub async fn save_lease(&self, leases: &Leases) -> Result<(), Status> {
         self.keep_lease(leases);
@@ -178,7 +183,7 @@ impl Control {
         };
         if [0, state.run].contains(&run) && state.runs() {
             let reason = format!("it lost the link `{}`: {}", self.name(), lost.message());
-            if let Err(status) = dataplane.stop_scenario(&reason, false).await
+            if let Err(status) = dataplane.stop_scenario(reason).await
                 && status.code() != Code::FailedPrecondition
             {
                 tracing::warn!(why = status.message(), "cannot stop the scenario yet");
@@ -196,7 +201,7 @@ impl Control {
         let lease = Some(run.token).filter(|token| !token.is_empty());
         let Err(lost) = leases.check(&Caller { lease, ..Caller::linkd() }) else { return };
         let reason = format!("it lost the link: {}", lost.message());
-        match self.0.dataplane.stop_scenario(&reason, false).await {
+        match self.0.dataplane.stop_scenario(reason).await {
             Ok(_) => self.0.saver.update(|state| state.scenario = None),
             // It has ended.
             Err(status) if status.code() == Code::FailedPrecondition => {}
@@ -224,8 +229,15 @@ impl Control {
         request: pb::AcquireLeaseRequest,
     ) -> Result<pb::AcquireLeaseResponse, Status> {
         checked(&request)?;
-        let pb::AcquireLeaseRequest { holder, purpose, ttl_ns, return_profile, steal, request_id } =
-            request;
+        let pb::AcquireLeaseRequest {
+            holder,
+            purpose,
+            ttl_ns,
+            return_profile,
+            steal,
+            request_id,
+            ..
+        } = request;
         if !return_profile.is_empty() {
             self.named(&return_profile).await?;
         }

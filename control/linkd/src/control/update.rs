@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::MutexGuard;
 use tonic::{Code, Status};
 
-/// Finds a link by its name, with or without "links/"; that of the request if it is empty.
+/// Finds a link by its name, with or without "links/"; `main` if it is empty.
 pub(crate) type Find<'a> = &'a (dyn Fn(&str) -> Result<Control, Status> + Send + Sync);
 
 /// The change of one link.
@@ -171,8 +171,7 @@ pub(super) async fn make(
     }
     if answer.as_ref().is_err_and(is_away) {
         for Update { control, id, what, .. } in updates {
-            let caller = Caller { link: link_name(control.name()), ..caller.clone() };
-            control.expect(id.clone(), what.clone(), caller);
+            control.expect(id.clone(), what.clone(), caller.clone());
         }
     }
     let made = answer?;

@@ -169,6 +169,7 @@ impl Scenarios {
             dry_run,
             tolerate_changes,
             lossy,
+            link: _,
         } = request;
         refusal::check_request_id(&request_id)?;
         let rehearsal = self.rehearsals.acquire().await.map_err(|_| untried())?;

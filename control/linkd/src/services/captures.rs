@@ -11,13 +11,13 @@ use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::captures_server::Captures;
 use tonic::{Request, Response, Status};
 
-pub(crate) struct Service {
+pub(crate) struct CaptureService {
     pub links: Links,
     pub watching: Watching,
 }
 
 #[tonic::async_trait]
-impl Captures for Service {
+impl Captures for CaptureService {
     type CaptureStream = Messages<pb::CaptureChunk>;
 
     async fn capture(
@@ -25,8 +25,10 @@ impl Captures for Service {
         request: Request<pb::CaptureRequest>,
     ) -> Result<Response<Self::CaptureStream>, Status> {
         let watch = self.watching.begin(&request)?;
-        let dataplane = self.links.control(&request)?.dataplane().clone();
-        let chunks = dataplane.capture(request.into_inner()).await?;
+        let dataplane = self.links.control(&request.get_ref().link)?.dataplane().clone();
+        // The dataplane has it from the metadata.
+        let request = pb::CaptureRequest { link: String::new(), ..request.into_inner() };
+        let chunks = dataplane.capture(request).await?;
         let chunks = chunks.map_err(move |status| dataplane.translate(status));
         Ok(watch.answer(chunks))
     }

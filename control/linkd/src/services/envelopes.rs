@@ -27,8 +27,8 @@ impl envelopes_server::Envelopes for EnvelopeService {
         &self,
         request: Request<pb::GetEnvelopeRequest>,
     ) -> Result<Response<pb::Envelope>, Status> {
-        let control = self.0.control(&request)?;
         let request = request.into_inner();
+        let control = self.0.control(&request.link)?;
         let instead = instead(&request)?;
         let alone = instead.alone();
         let room = match alone {

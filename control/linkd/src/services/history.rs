@@ -6,9 +6,9 @@ use crate::links::Links;
 use crate::refusal;
 use crate::watching::{Messages, Watching};
 use futures_util::stream::unfold;
+use proto::link_id;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::history_server;
-use proto::{LINK_METADATA, MAIN_LINK, link_id};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,17 +38,15 @@ impl history_server::History for HistoryService {
         &self,
         request: Request<pb::GetHistoryRequest>,
     ) -> Result<Response<pb::GetHistoryResponse>, Status> {
+        let pb::GetHistoryRequest { interval_ns, after_ns, link } = request.into_inner();
         // A link that is not there is an error, one without samples is not.
-        self.links.of(&request)?;
-        let name = request.metadata().get(LINK_METADATA).and_then(|name| name.to_str().ok());
-        let name = name.map_or(MAIN_LINK, link_id);
-        let pb::GetHistoryRequest { interval_ns, after_ns } = *request.get_ref();
+        let control = self.links.control(&link)?;
         let is_fine = match Duration::from_nanos(interval_ns) {
             Duration::ZERO | COARSE => false,
             FINE => true,
             _ => return Err(refusal::field("interval_ns", "give 1 s, 100 ms, or 0 for 1 s")),
         };
-        let samples = self.history.of(name, is_fine, after_ns);
+        let samples = self.history.of(control.name(), is_fine, after_ns);
         Ok(Response::new(pb::GetHistoryResponse { samples }))
     }
 

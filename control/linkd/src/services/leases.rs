@@ -21,8 +21,8 @@ impl leases_server::Leases for LeaseService {
         &self,
         request: Request<pb::AcquireLeaseRequest>,
     ) -> Result<Response<pb::AcquireLeaseResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.links.control(&request)?);
-        let request = request.into_inner();
+        let (caller, request) = (Caller::of(&request), request.into_inner());
+        let control = self.links.control(&request.link)?;
         to_its_end(async move { control.acquire_lease(&caller, request).await }).await
     }
 
@@ -30,7 +30,8 @@ impl leases_server::Leases for LeaseService {
         &self,
         request: Request<pb::RenewLeaseRequest>,
     ) -> Result<Response<pb::Lease>, Status> {
-        let (control, token) = (self.links.control(&request)?, request.into_inner().token);
+        let pb::RenewLeaseRequest { token, link } = request.into_inner();
+        let control = self.links.control(&link)?;
         to_its_end(async move { control.renew_lease(&token).await }).await
     }
 
@@ -38,8 +39,9 @@ impl leases_server::Leases for LeaseService {
         &self,
         request: Request<pb::ReleaseLeaseRequest>,
     ) -> Result<Response<pb::ReleaseLeaseResponse>, Status> {
-        let (caller, control) = (Caller::of(&request), self.links.control(&request)?);
-        let token = request.into_inner().token;
+        let caller = Caller::of(&request);
+        let pb::ReleaseLeaseRequest { token, link } = request.into_inner();
+        let control = self.links.control(&link)?;
         to_its_end(async move { control.release_lease(&caller, &token).await }).await
     }
 
@@ -47,10 +49,9 @@ impl leases_server::Leases for LeaseService {
         &self,
         request: Request<pb::GetLeaseRequest>,
     ) -> Result<Response<pb::Lease>, Status> {
-        match &self.links.control(&request)?.changing().await.leases.0 {
-            Some(held) => Ok(Response::new(held.lease.clone())),
-            None => Err(Status::not_found("no lease runs: whoever may change the link can")),
-        }
+        let lease = self.links.control(&request.get_ref().link)?.lease().await;
+        let none = || Status::not_found("no lease runs: whoever may change the link can");
+        lease.map(Response::new).ok_or_else(none)
     }
 
     type WatchLeaseStream = Messages<pb::LeaseState>;
@@ -59,14 +60,13 @@ impl leases_server::Leases for LeaseService {
         &self,
         request: Request<pb::WatchLeaseRequest>,
     ) -> Result<Response<Self::WatchLeaseStream>, Status> {
-        let control = self.links.control(&request)?;
+        let control = self.links.control(&request.get_ref().link)?;
         let watch = self.watching.begin(&request)?;
         let changes = control.lease_changes();
         let states = unfold((control, changes, None), |(control, mut changes, sent)| async move {
             loop {
                 changes.mark_unchanged();
-                let lease = control.changing().await.leases.0.as_ref().map(|it| it.lease.clone());
-                let state = pb::LeaseState { lease };
+                let state = pb::LeaseState { lease: control.lease().await };
                 if sent.as_ref() != Some(&state) {
                     return Some((Ok(state.clone()), (control, changes, Some(state))));
                 }

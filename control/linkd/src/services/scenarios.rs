@@ -4,9 +4,11 @@
 use crate::caller::Caller;
 use crate::control::to_its_end;
 use crate::links::{Lane, Links};
+use crate::refusal;
 use crate::scenarios::{Scenarios, message, named};
 use crate::watching::Messages;
 use futures_util::stream::unfold;
+use proto::dataplane::v1 as dp;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::scenarios_server;
 use tonic::{Request, Response, Status};
@@ -36,8 +38,8 @@ impl scenarios_server::Scenarios for ScenarioService {
         request: Request<pb::RunScenarioRequest>,
     ) -> Result<Response<pb::RunScenarioResponse>, Status> {
         let caller = Caller::of(&request);
-        let (this, links) = (self.0.of(&request)?.scenarios, self.0.clone());
-        let request = request.into_inner();
+        let (links, request) = (self.0.clone(), request.into_inner());
+        let this = links.of(&request.link)?.scenarios;
         if request.dry_run {
             // It changes nothing, and ends with who asked.
             let find = |name: &str| links.named(name);
@@ -46,43 +48,33 @@ impl scenarios_server::Scenarios for ScenarioService {
         to_its_end(async move { this.run(&|name| links.named(name), caller, request).await }).await
     }
 
-    async fn pause_scenario(
+    async fn control_scenario(
         &self,
-        request: Request<pb::PauseScenarioRequest>,
+        request: Request<pb::ControlScenarioRequest>,
     ) -> Result<Response<pb::ScenarioState>, Status> {
         let caller = Caller::of(&request);
-        let Lane { scenarios, control, .. } = self.0.of(&request)?;
+        let request = request.into_inner();
+        if request.action() == pb::ScenarioAction::Unspecified {
+            let what = "give SCENARIO_ACTION_PAUSE, SCENARIO_ACTION_RESUME or SCENARIO_ACTION_STOP";
+            return Err(refusal::field("action", what));
+        }
+        if request.restore && request.action() != pb::ScenarioAction::Stop {
+            return Err(refusal::field("restore", "give it with SCENARIO_ACTION_STOP only"));
+        }
+        let Lane { scenarios, control, .. } = self.0.of(&request.link)?;
         scenarios.check(&caller).await?;
-        control.dataplane().pause_scenario(&caller.name).await.map(Response::new)
-    }
-
-    async fn resume_scenario(
-        &self,
-        request: Request<pb::ResumeScenarioRequest>,
-    ) -> Result<Response<pb::ScenarioState>, Status> {
-        let caller = Caller::of(&request);
-        let Lane { scenarios, control, .. } = self.0.of(&request)?;
-        scenarios.check(&caller).await?;
-        control.dataplane().resume_scenario(&caller.name).await.map(Response::new)
-    }
-
-    async fn stop_scenario(
-        &self,
-        request: Request<pb::StopScenarioRequest>,
-    ) -> Result<Response<pb::ScenarioState>, Status> {
-        let caller = Caller::of(&request);
-        let Lane { scenarios, control, .. } = self.0.of(&request)?;
-        scenarios.check(&caller).await?;
-        let (reason, restore) = (format!("stopped by {}", caller.name), request.get_ref().restore);
-        control.dataplane().stop_scenario(&reason, restore).await.map(Response::new)
+        let pb::ControlScenarioRequest { action, restore, .. } = request;
+        let reason = format!("stopped by {}", caller.name);
+        let request = dp::ControlScenarioRequest { action, who: caller.name, reason, restore };
+        control.dataplane().control_scenario(request).await.map(Response::new)
     }
 
     async fn get_scenario_state(
         &self,
         request: Request<pb::GetScenarioStateRequest>,
     ) -> Result<Response<pb::ScenarioState>, Status> {
-        let status =
-            self.0.control(&request)?.dataplane().scenario("").await?.status.unwrap_or_default();
+        let control = self.0.control(&request.get_ref().link)?;
+        let status = control.dataplane().scenario("").await?.status.unwrap_or_default();
         Ok(Response::new(status.state.unwrap_or_default()))
     }
 
@@ -92,7 +84,7 @@ impl scenarios_server::Scenarios for ScenarioService {
         &self,
         request: Request<pb::WatchScenarioRequest>,
     ) -> Result<Response<Self::WatchScenarioStream>, Status> {
-        let Scenarios { watching, state, .. } = self.0.of(&request)?.scenarios;
+        let Scenarios { watching, state, .. } = self.0.of(&request.get_ref().link)?.scenarios;
         let watch = watching.begin(&request)?;
         let mut state = state.subscribe();
         state.mark_changed();

@@ -87,10 +87,6 @@ fn operation(method: &MethodDescriptor, tag: &str, schemas: &mut Schemas) -> Ope
         .operation_id(Some(format!("{tag}.{}", method.name())))
         .tag(tag)
         .description(Some(text))
-        .parameter(header(
-            proto::LINK_METADATA,
-            "The link, such as links/lab1; absent: links/main.",
-        ))
         .parameter(header(proto::LEASE_METADATA, "Tokens of leases, separated by commas."))
         .request_body(Some(request.build()))
         .response("200", answer)

@@ -8,6 +8,7 @@ use nix::fcntl::{Flock, FlockArg};
 use profile::Catalog;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::linkemu_client::LinkemuClient;
+use proto::linkemu::v1::scenarios_client::ScenariosClient;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -155,6 +156,13 @@ impl Lab {
 
     pub fn dataplane(&self) -> PathBuf {
         self.directory.path().join("dataplane.sock")
+    }
+
+    /// The scenario of `main`.
+    pub async fn scenario(&self) -> pb::ScenarioState {
+        let mut client = ScenariosClient::new(self.linkd());
+        let request = pb::GetScenarioStateRequest::default();
+        client.get_scenario_state(request).await.unwrap().into_inner()
     }
 
     pub async fn set(&mut self, name: &str) -> Result<pb::Link, tonic::Status> {

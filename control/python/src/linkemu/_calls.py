@@ -376,22 +376,22 @@ def run_scenario(
 
 def pause_scenario() -> Call[v1.ScenarioState]:
     """Pauses the running scenario."""
-    return _scenarios(
-        "PauseScenario", v1.PauseScenarioRequest(), v1.ScenarioState, _same, again=False
-    )
+    return _control(v1.SCENARIO_ACTION_PAUSE)
 
 
 def resume_scenario() -> Call[v1.ScenarioState]:
     """Resumes the paused scenario."""
-    return _scenarios(
-        "ResumeScenario", v1.ResumeScenarioRequest(), v1.ScenarioState, _same, again=False
-    )
+    return _control(v1.SCENARIO_ACTION_RESUME)
 
 
 def stop_scenario(restore: bool) -> Call[v1.ScenarioState]:
     """Stops the running scenario."""
-    request = v1.StopScenarioRequest(restore=restore)
-    return _scenarios("StopScenario", request, v1.ScenarioState, _same, again=False)
+    return _control(v1.SCENARIO_ACTION_STOP, restore)
+
+
+def _control(action: v1.ScenarioAction, restore: bool = False) -> Call[v1.ScenarioState]:
+    request = v1.ControlScenarioRequest(action=action, restore=restore)
+    return _scenarios("ControlScenario", request, v1.ScenarioState, _same, again=False)
 
 
 def scenario_state() -> Call[v1.ScenarioState]:
@@ -422,7 +422,7 @@ def events(after: int | None, once: bool) -> Call[v1.Event]:
 def certificate(mark: bool, limits: Mapping[str, str | int | None]) -> Call[model.Certificate]:
     """Certificate of the run since the last mark. Limits with a unit may be text."""
     given = {name: _limit(name, limit) for name, limit in limits.items()}
-    request = v1.GetCertificateRequest(mark=mark, **_given(**given))
+    request = v1.GetCertificateRequest(mark=mark, link="", **_given(**given))
     answer = v1.Certificate
     method = "/linkemu.v1.Certificates/GetCertificate"
     return Call(method, request, answer, model.certificate, again=not mark)

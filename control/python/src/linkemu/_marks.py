@@ -93,7 +93,7 @@ def link_mark(item: pytest.Item, parameter: Any = None) -> LinkMark:
         _calls.certificate(False, mark.limits)
     except (AttributeError, TypeError, ValueError) as error:
         names = v1.GetCertificateRequest.DESCRIPTOR.fields_by_name
-        known = ", ".join(name for name in names if name != "mark")
+        known = ", ".join(name for name in names if name not in ("mark", "link"))
         fail(
             f"@pytest.mark.{LINK}: limits: {error}: they are {known}: whole numbers from 0, or "
             'text such as "300 ms"'

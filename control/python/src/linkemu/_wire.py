@@ -6,12 +6,15 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
+from linkemu import v1
 from linkemu.errors import LinkemuError, NotFound, Unavailable
 
 DEFAULT_SOCKET = "/run/linkemu/linkd.sock"
@@ -27,7 +30,6 @@ _ANSWER_BYTES = 64 << 20
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
 
-_LINK_KEY = "linkemu-link"
 _TOKEN_KEY = "linkemu-lease"
 
 Options = Sequence[tuple[str, str | int]]
@@ -56,6 +58,11 @@ class Tls:
                     f"cannot read {os.fspath(path)}: {error.strerror}; linkctl pki makes it"
                 ) from error
         return grpc.ssl_channel_credentials(*texts)
+
+
+def metadata(token: str | None) -> Metadata:
+    """Of a call: the lease that it is made under."""
+    return ((_TOKEN_KEY, token),) if token else ()
 
 
 @dataclass(frozen=True)
@@ -113,10 +120,18 @@ class Place:
             raise ValueError(f"LINKEMU_SERVER={server} needs {', '.join(missing)} too")
         return cls.of(server, Tls(*(env[name] for name in names)), link)
 
-    def metadata(self, token: str | None = None) -> Metadata:
-        """Of a call: the link that it is about, and the lease that it is made under."""
-        link = ((_LINK_KEY, f"{LINKS}{self.link}"),) if self.link else ()
-        return (*link, (_TOKEN_KEY, token)) if token else link
+    def about(self, request: Message) -> Message:
+        """Names this link in a request about one link, unless it names another."""
+        field = "name" if isinstance(request, v1.GetLinkRequest) else "link"
+        requests: Iterable[Message] = (request,)
+        if isinstance(request, v1.UpdateLinksRequest):
+            requests = request.updates
+        for one in requests:
+            known = one.DESCRIPTOR.fields_by_name.get(field)
+            is_text = known is not None and known.type == FieldDescriptor.TYPE_STRING
+            if is_text and not getattr(one, field) and self.link:
+                setattr(one, field, f"{LINKS}{self.link}")
+        return request
 
     def options(self) -> Options:
         """Options of the channel."""

@@ -5,14 +5,14 @@ import { type MessageInitShape, create, toJsonString } from "@bufbuild/protobuf"
 import { Code, ConnectError } from "@connectrpc/connect";
 import { errorFromJson } from "@connectrpc/connect/protocol-connect";
 import { CaptureRequestSchema } from "../gen/linkemu/v1/capture_pb";
-import { about } from "./client";
+import { leased } from "./client";
 
 /** The bytes of the file, as they arrive. */
 export async function* captureFile(link: string, request: MessageInitShape<typeof CaptureRequestSchema>, signal: AbortSignal): AsyncGenerator<Uint8Array<ArrayBuffer>> {
   const answer = await fetch("/linkemu.v1.Captures/Capture", {
     method: "POST",
-    headers: { ...about(link).headers, "Content-Type": "application/json", Accept: "application/x-pcapng" },
-    body: toJsonString(CaptureRequestSchema, create(CaptureRequestSchema, request)),
+    headers: { ...leased(link).headers, "Content-Type": "application/json", Accept: "application/x-pcapng" },
+    body: toJsonString(CaptureRequestSchema, create(CaptureRequestSchema, { ...request, link })),
     signal,
   });
   if (!answer.ok || !answer.body) {

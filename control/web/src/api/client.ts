@@ -18,8 +18,6 @@ import { Scenarios } from "../gen/linkemu/v1/scenario_pb";
 import { Web } from "../gen/linkemu/v1/web_pb";
 import { tokens } from "./tokens";
 
-/** The metadata that names the link of a request. */
-const LINK_METADATA = "linkemu-link";
 /** The metadata with the token of a lease. */
 const LEASE_METADATA = "linkemu-lease";
 
@@ -56,10 +54,10 @@ export function use(transport: Transport): void {
   api = clients(transport);
 }
 
-/** Options of a request about a link, with the lease that this page has of it. */
-export function about(link: string, options: CallOptions = {}): CallOptions {
+/** Options of a request under the lease that this page has of a link. */
+export function leased(link: string): CallOptions {
   const token = tokens.peek().get(link);
-  return { ...options, headers: { [LINK_METADATA]: link, ...(token === undefined ? {} : { [LEASE_METADATA]: token }) } };
+  return token === undefined ? {} : { headers: { [LEASE_METADATA]: token } };
 }
 
 /** A new name for a request, so that a retry is not applied twice. */
@@ -71,7 +69,7 @@ export function requestId(): string {
 /** Changes one link, unless it has another generation than the given one. Returns the link after it. */
 export async function updateLink(name: string, update: MessageInitShape<typeof LinkUpdateSchema>, generation?: bigint): Promise<Link> {
   const expected = generation === undefined ? {} : { expectedGeneration: generation };
-  const answer = await api.linkemu.updateLinks({ updates: [{ ...update, ...expected, link: name }], requestId: requestId() }, about(name));
+  const answer = await api.linkemu.updateLinks({ updates: [{ ...update, ...expected, link: name }], requestId: requestId() }, leased(name));
   const [link] = answer.links;
   if (!link) throw new Error("linkd gave no link back: reload the page");
   return link;

@@ -4,7 +4,7 @@
 
 import { effect, signal } from "@preact/signals";
 import type { Link } from "../gen/linkemu/v1/linkemu_pb";
-import { about, api } from "./client";
+import { api } from "./client";
 import { failure } from "./failure";
 import { generations } from "./feed";
 
@@ -40,7 +40,7 @@ async function read(name: string): Promise<void> {
   if (reading.has(name)) return;
   reading.add(name);
   try {
-    note(name, await api.linkemu.getLink({}, about(name)));
+    note(name, await api.linkemu.getLink({ name }));
   } catch (error) {
     const known = current.peek().get(name) ?? NONE;
     current.value = new Map(current.peek()).set(name, { ...known, why: failure(error).message });

@@ -6,7 +6,7 @@ import { signal } from "@preact/signals";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { LinkSample } from "../gen/linkemu/v1/history_pb";
 import { type Row, row } from "../model/rates";
-import { about, api } from "./client";
+import { api } from "./client";
 import { type Failure, failure, isCanceled } from "./failure";
 
 /** Interval of the figures. */
@@ -123,7 +123,7 @@ export async function recall(name: string): Promise<void> {
   const afterNs = from > begin ? from : begin > 0n ? begin : 0n;
   const intervalNs = BigInt(names.value.length > FINE_LINKS ? 1_000 : INTERVAL_MS) * 1_000_000n;
   try {
-    history.fill((await api.history.getHistory({ intervalNs, afterNs }, about(name))).samples);
+    history.fill((await api.history.getHistory({ link: name, intervalNs, afterNs })).samples);
   } catch {
     // The plots begin with this page.
     history.gap = undefined;

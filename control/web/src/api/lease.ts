@@ -4,7 +4,7 @@
 
 import { signal } from "@preact/signals";
 import type { Lease } from "../gen/linkemu/v1/lease_pb";
-import { about, api } from "./client";
+import { api } from "./client";
 import { failure } from "./failure";
 import { keepToken, tokens } from "./tokens";
 
@@ -37,7 +37,7 @@ async function read(link: string): Promise<void> {
   const before = changes;
   let lease: Lease | undefined;
   try {
-    lease = await api.leases.getLease({}, about(link));
+    lease = await api.leases.getLease({ link });
   } catch (error) {
     // Without an answer the last one stays; the banner says that there are no news.
     if (failure(error).code !== "not_found") return;

@@ -5,7 +5,7 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { may } from "../api/caller";
-import { about, api, requestId } from "../api/client";
+import { api, requestId } from "../api/client";
 import { hold, leases, watchLease } from "../api/lease";
 import { tokens } from "../api/tokens";
 import type { Lease as Held } from "../gen/linkemu/v1/lease_pb";
@@ -62,10 +62,10 @@ export function Lease({ name }: { name: string }): JSX.Element {
 function Own({ name, lease, token }: { name: string; lease: Held; token: string }): JSX.Element {
   const { busy, error, run } = useAction();
   const [copied, setCopied] = useState("");
-  const extend = (): void => void run(async () => hold(name, await api.leases.renewLease({ token }, about(name)), token));
+  const extend = (): void => void run(async () => hold(name, await api.leases.renewLease({ link: name, token }), token));
   const release = (): void =>
     void run(async () => {
-      await api.leases.releaseLease({ token }, about(name));
+      await api.leases.releaseLease({ link: name, token });
       hold(name, undefined, undefined);
     });
   const copy = (): void => {
@@ -108,13 +108,13 @@ function Acquire({ name, taken }: { name: string; taken: Held | undefined }): JS
   const acquire = (): void => {
     if (ttlNs instanceof Error) return;
     void run(async () => {
-      const request = { holder, purpose: what, ttlNs, returnProfile: then, steal, requestId: requestId() };
-      const answer = await api.leases.acquireLease(request, about(name));
+      const request = { link: name, holder, purpose: what, ttlNs, returnProfile: then, steal, requestId: requestId() };
+      const answer = await api.leases.acquireLease(request);
       hold(name, answer.lease, answer.token);
     });
   };
   // Renewing it is the test of a token.
-  const take = (): void => void run(async () => hold(name, await api.leases.renewLease({ token: given.trim() }, about(name)), given.trim()));
+  const take = (): void => void run(async () => hold(name, await api.leases.renewLease({ link: name, token: given.trim() }), given.trim()));
   const field = (label: string, value: string, set: (value: string) => void, placeholder = ""): JSX.Element => (
     <label>
       {label}

@@ -2,21 +2,19 @@
 //! Reads of a link that are repeated while a view is shown. A stream would take one of the six connections that
 //! a browser has to a server.
 
-import type { CallOptions } from "@connectrpc/connect";
 import { useEffect } from "preact/hooks";
-import { about } from "../api/client";
 
 /** Time between two reads. */
 export const EVERY_MS = 2_000;
 
 /** Reads now and every two seconds, but not while the page is hidden. `signal` is aborted when the view closes or
  * shows another link; `read` handles its own errors. */
-export function usePolling(link: string, read: (options: CallOptions, signal: AbortSignal) => Promise<void>): void {
+export function usePolling(link: string, read: (signal: AbortSignal) => Promise<void>): void {
   useEffect(() => {
     const stop = new AbortController();
     let timer = 0;
     const turn = async (): Promise<void> => {
-      if (!document.hidden) await read(about(link, { signal: stop.signal }), stop.signal);
+      if (!document.hidden) await read(stop.signal);
       if (!stop.signal.aborted) timer = window.setTimeout(() => void turn(), EVERY_MS);
     };
     void turn();

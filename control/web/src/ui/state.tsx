@@ -18,10 +18,10 @@ interface Seen {
 
 export function State({ name }: { name: string }): JSX.Element {
   const [seen, setSeen] = useState<Seen>();
-  usePolling(name, async (options, signal) => {
+  usePolling(name, async (signal) => {
     const [certificate, scenario] = await Promise.all([
-      api.certificates.getCertificate({}, options).catch(() => undefined),
-      api.scenarios.getScenarioState({}, options).catch(() => undefined),
+      api.certificates.getCertificate({ link: name }, { signal }).catch(() => undefined),
+      api.scenarios.getScenarioState({ link: name }, { signal }).catch(() => undefined),
     ]);
     if (!signal.aborted) setSeen({ certificate, scenario });
   });

@@ -3,7 +3,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { about, api } from "../api/client";
+import { api } from "../api/client";
 import { type DiagnoseResponse, FindingLevel } from "../gen/linkemu/v1/doctor_pb";
 import { type Envelope, type EnvelopeBound, EnvelopeLimit } from "../gen/linkemu/v1/envelope_pb";
 import * as command from "../model/command";
@@ -87,7 +87,7 @@ function bound(of: EnvelopeBound | undefined, text: (value: bigint) => string): 
 function Room({ name }: { name: string }): JSX.Element {
   const [envelope, setEnvelope] = useState<Envelope>();
   const { busy, error, run } = useAction();
-  const read = (): void => void run(async () => setEnvelope(await api.envelopes.getEnvelope({}, about(name))));
+  const read = (): void => void run(async () => setEnvelope(await api.envelopes.getEnvelope({ link: name })));
   useEffect(read, [name]);
   const profile = envelope?.profile;
   const frames = envelope?.rows[0]?.delays.map((delay) => delay.frames) ?? [];

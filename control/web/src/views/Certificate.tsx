@@ -6,7 +6,7 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { may } from "../api/caller";
-import { about, api } from "../api/client";
+import { api, leased } from "../api/client";
 import { CertificateSchema, type Criterion, type ListedCertificate, type Certificate as Verdict } from "../gen/linkemu/v1/certificate_pb";
 import * as command from "../model/command";
 import { counted, parse, size, time, utc } from "../model/units";
@@ -58,11 +58,12 @@ export function Certificate(): JSX.Element {
   const [listed, setListed] = useState<readonly ListedCertificate[]>([]);
   const { busy, run, ...outcome } = useAction();
   const limits = limitsOf(texts);
-  const list = async (): Promise<void> => setListed((await api.certificates.listCertificates({}, about(name))).certificates);
+  const list = async (): Promise<void> => setListed((await api.certificates.listCertificates({ link: name })).certificates);
   const judge = (mark: boolean): void => {
     if (limits instanceof Error) return;
     void run(async () => {
       const request = {
+        link: name,
         mark,
         ...(limits.packets === undefined ? {} : { packets: limits.packets }),
         ...(limits.emulatorDrops === undefined ? {} : { emulatorDrops: limits.emulatorDrops }),
@@ -71,7 +72,7 @@ export function Certificate(): JSX.Element {
         ...(limits.memoryPercent === undefined ? {} : { memoryPercent: limits.memoryPercent }),
         ...(limits.changes === undefined ? {} : { changes: limits.changes }),
       };
-      const answer = await api.certificates.getCertificate(request, about(name));
+      const answer = await api.certificates.getCertificate(request, leased(name));
       const at = new Date();
       setVerdict({ verdict: answer, at });
       await list();
@@ -80,7 +81,7 @@ export function Certificate(): JSX.Element {
   };
   const markRun = (): void => {
     void run(async () => {
-      await api.linkemu.getStats({ mark: true }, about(name));
+      await api.linkemu.getStats({ link: name, mark: true }, leased(name));
       await list();
       return `Marked at ${utc(new Date())}: a run has begun.`;
     });

@@ -4,7 +4,7 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { may } from "../api/caller";
-import { about, api, requestId, updateLink } from "../api/client";
+import { api, leased, requestId, updateLink } from "../api/client";
 import { currentOf, note } from "../api/current";
 import { failure, type Failure } from "../api/failure";
 import { allProfiles } from "../api/profiles";
@@ -74,11 +74,12 @@ function applied(name: string, link: Link): string {
 async function schedule(name: string, toml: string, generation: bigint | undefined): Promise<string> {
   const answer = await api.scenarios.runScenario(
     {
+      link: name,
       scenario: { case: "toml", value: toml },
       requestId: requestId(),
       ...(generation === undefined ? {} : { expectedGeneration: generation }),
     },
-    about(name),
+    leased(name),
   );
   return `Scheduled as scenario ${answer.scenario?.name}, run ${answer.state?.run}: the view Scenario shows it.`;
 }

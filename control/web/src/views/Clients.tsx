@@ -5,7 +5,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { create } from "@bufbuild/protobuf";
 import { may } from "../api/caller";
-import { about, api, updateLink } from "../api/client";
+import { api, leased, updateLink } from "../api/client";
 import { failure, type Failure } from "../api/failure";
 import { names } from "../api/feed";
 import { BeamSchema, ClientKind, ClientSchema, ClientsSchema, type Client, type ClientAccount, type ClientState, type Clients as Definitions } from "../gen/linkemu/v1/clients_pb";
@@ -42,10 +42,10 @@ const KIND: Record<ClientKind, string> = {
 function Accounts({ name }: { name: string }): JSX.Element {
   const [clients, setClients] = useState<{ list: ClientState[]; at: Date }>();
   const [error, setError] = useState<Failure>();
-  usePolling(name, async (options, signal) => {
+  usePolling(name, async (signal) => {
     try {
       const list: ClientState[] = [];
-      for await (const some of api.linkemu.listClients({}, options)) list.push(...some.clients);
+      for await (const some of api.linkemu.listClients({ link: name }, { signal })) list.push(...some.clients);
       setClients({ list, at: new Date() });
       setError(undefined);
     } catch (caught) {
@@ -92,7 +92,7 @@ function DefinitionsForm({ name }: { name: string }): JSX.Element {
   const { busy, run, ...outcome } = useAction();
   const load = (): void => {
     void run(async () => {
-      const answer = await api.linkemu.getClients({}, about(name));
+      const answer = await api.linkemu.getClients({ link: name });
       setDraft(answer.clients ?? create(ClientsSchema));
       setGeneration(answer.applied?.generation);
     });
@@ -258,8 +258,8 @@ function Rules({ name }: { name: string }): JSX.Element {
     void run(async () => {
       const empty = rule.prefixes.length + rule.vlans.length + rule.macs.length + matches.length === 0;
       await api.links.setLinkRules(
-        { rules: empty ? [] : [{ ...rule, matches }], ...(rules ? { expectedGeneration: rules.generation } : {}) },
-        about(name),
+        { link: name, rules: empty ? [] : [{ ...rule, matches }], ...(rules ? { expectedGeneration: rules.generation } : {}) },
+        leased(name),
       );
       edited.current = false;
       await read();
@@ -345,7 +345,7 @@ function Rules({ name }: { name: string }): JSX.Element {
             <button type="button" class="primary" disabled={busy || ids instanceof Error} onClick={assign}>
               Assign
             </button>
-            <button type="button" disabled={busy} onClick={() => void run(() => api.links.deleteLink({ name }, about(name)).then(() => undefined))}>
+            <button type="button" disabled={busy} onClick={() => void run(() => api.links.deleteLink({ name }, leased(name)).then(() => undefined))}>
               Remove link {command.linkId(name)}
             </button>
           </div>

@@ -7,7 +7,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type uPlot from "uplot";
 import { may } from "../api/caller";
-import { about, api } from "../api/client";
+import { api, leased } from "../api/client";
 import { isCanceled } from "../api/failure";
 import { type JobFile, follow, hasEnded, runJob } from "../api/jobs";
 import { type FitResult, type Job, JobInput, JobKind, JobState, type Plot as Curves, PlotKind, Verdict, type VerifyResult } from "../gen/linkemu/v1/jobs_pb";
@@ -265,7 +265,7 @@ function Fitted({ result, written }: { result: FitResult; written: string }): JS
     if (!result.profile) return;
     const profile = { ...result.profile, name };
     void run(async () => {
-      const answer = await api.linkemu.putProfile({ profile, replace }, about(route.value.link));
+      const answer = await api.linkemu.putProfile({ profile, replace }, leased(route.value.link));
       return `Stored as ${answer.profile?.name}${answer.replaced ? ", in place of another one" : ""}. The view Change sets it.`;
     });
   };

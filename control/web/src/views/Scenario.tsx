@@ -4,12 +4,12 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { may } from "../api/caller";
-import { about, api, requestId } from "../api/client";
+import { api, leased, requestId } from "../api/client";
 import { currentOf } from "../api/current";
 import { failure, isCanceled, type Failure } from "../api/failure";
 import { allProfiles } from "../api/profiles";
 import type { Profile } from "../gen/linkemu/v1/model_pb";
-import { ScenarioPhase, type PlannedStep, type RunScenarioResponse, type Scenario as Known, type ScenarioState } from "../gen/linkemu/v1/scenario_pb";
+import { ScenarioAction, ScenarioPhase, type PlannedStep, type RunScenarioResponse, type Scenario as Known, type ScenarioState } from "../gen/linkemu/v1/scenario_pb";
 import * as command from "../model/command";
 import { isActive, phaseText } from "../model/run";
 import * as timeline from "../model/timeline";
@@ -32,7 +32,7 @@ function useRunState(name: string): { state: ScenarioState | undefined; at: numb
     const follow = async (): Promise<void> => {
       while (!stop.signal.aborted) {
         try {
-          for await (const state of api.scenarios.watchScenario({}, about(name, { signal: stop.signal }))) {
+          for await (const state of api.scenarios.watchScenario({ link: name }, { signal: stop.signal })) {
             setSeen({ state, at: performance.now() });
             setError(undefined);
           }
@@ -199,12 +199,14 @@ function Run({ name, state, at, text, file }: { name: string; state: ScenarioSta
   const start = (dryRun: boolean): void => {
     void run(async () => {
       setPlan(undefined);
-      const request = { scenario, dryRun, tolerateChanges: tolerate, ...(dryRun ? {} : { requestId: requestId() }) };
-      const answer = await api.scenarios.runScenario(request, about(name));
+      const request = { link: name, scenario, dryRun, tolerateChanges: tolerate, ...(dryRun ? {} : { requestId: requestId() }) };
+      const answer = await api.scenarios.runScenario(request, leased(name));
       if (dryRun) setPlan(answer);
     });
   };
-  const call = (action: () => Promise<unknown>): void => void run(() => action().then(() => undefined));
+  const control = (action: ScenarioAction, restore = false): void => {
+    void run(async () => void (await api.scenarios.controlScenario({ link: name, action, restore }, leased(name))));
+  };
   const argument = file ?? `./${nameOf(timeline.read(text))}.toml`;
   const paused = state?.phase === ScenarioPhase.PAUSED;
   return (
@@ -238,13 +240,13 @@ function Run({ name, state, at, text, file }: { name: string; state: ScenarioSta
           <button type="button" class="primary" disabled={busy || active} onClick={() => start(false)}>
             Play {file ?? "this scenario"}
           </button>
-          <button type="button" disabled={busy || !active} onClick={() => call(() => (paused ? api.scenarios.resumeScenario({}, about(name)) : api.scenarios.pauseScenario({}, about(name))))}>
+          <button type="button" disabled={busy || !active} onClick={() => control(paused ? ScenarioAction.RESUME : ScenarioAction.PAUSE)}>
             {paused ? "Resume" : "Pause"}
           </button>
-          <button type="button" disabled={busy || !active} onClick={() => call(() => api.scenarios.stopScenario({}, about(name)))}>
+          <button type="button" disabled={busy || !active} onClick={() => control(ScenarioAction.STOP)}>
             Stop
           </button>
-          <button type="button" disabled={busy || !active} onClick={() => call(() => api.scenarios.stopScenario({ restore: true }, about(name)))}>
+          <button type="button" disabled={busy || !active} onClick={() => control(ScenarioAction.STOP, true)}>
             Stop and restore the link
           </button>
           <button type="button" disabled={busy} onClick={() => start(true)}>

@@ -338,15 +338,17 @@ impl Bed {
             }
             Op::StopAs { actor } => {
                 let token = self.record().tokens.get(&actor).cloned();
-                let request = with_token(pb::StopScenarioRequest::default(), token.as_ref());
+                let action = pb::ScenarioAction::Stop.into();
+                let request = pb::ControlScenarioRequest { action, ..Default::default() };
+                let request = with_token(request, token.as_ref());
                 let mut client = ScenariosClient::new(self.linkd().channel.clone());
                 let sent = elapsed();
-                let stopped = timeout(QUIET, client.stop_scenario(request)).await;
+                let stopped = timeout(QUIET, client.control_scenario(request)).await;
                 self.commanded("stopped", token, sent, stopped);
             }
             Op::Renew { actor } => {
                 let Some(token) = self.record().tokens.get(&actor).cloned() else { return };
-                let request = pb::RenewLeaseRequest { token: token.clone() };
+                let request = pb::RenewLeaseRequest { token: token.clone(), ..Default::default() };
                 let mut client = LeasesClient::new(self.linkd().channel.clone());
                 let sent = elapsed();
                 if let Ok(Ok(_)) = timeout(QUIET, client.renew_lease(request)).await {
@@ -355,7 +357,8 @@ impl Bed {
             }
             Op::Release { actor } => {
                 let Some(token) = self.record().tokens.remove(&actor) else { return };
-                let request = pb::ReleaseLeaseRequest { token: token.clone() };
+                let request =
+                    pb::ReleaseLeaseRequest { token: token.clone(), ..Default::default() };
                 let mut client = LeasesClient::new(self.linkd().channel.clone());
                 let sent = elapsed();
                 // Whatever the answer: it may have ended.

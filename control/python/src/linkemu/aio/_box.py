@@ -21,7 +21,7 @@ from linkemu._tasks import (
     sleep,
 )
 from linkemu._terms import Terms
-from linkemu._wire import PATIENCE, TIMEOUT, Attempts, Place, Tls
+from linkemu._wire import PATIENCE, TIMEOUT, Attempts, Place, Tls, metadata
 from linkemu.aio._capture import Capture
 from linkemu.aio._lease import Lease
 from linkemu.errors import NotFound, from_status
@@ -109,11 +109,11 @@ class Box:
             request_serializer=type(call.request).SerializeToString,
             response_deserializer=call.answer.FromString,
         )
-        metadata = self._place.metadata(token)
+        request = self._place.about(call.request)
         attempts = Attempts(self._patience, call.again)
         while True:
             try:
-                return call.read(await method(call.request, timeout=timeout, metadata=metadata))
+                return call.read(await method(request, timeout=timeout, metadata=metadata(token)))
             except RpcError as status:
                 error = from_status(status, self.address, timeout)
             if call.removes and attempts.removed(error):
@@ -131,7 +131,7 @@ class Box:
             request_serializer=type(call.request).SerializeToString,
             response_deserializer=call.answer.FromString,
         )
-        answers = method(call.request, timeout=timeout, metadata=self._place.metadata())
+        answers = method(self._place.about(call.request), timeout=timeout)
         if background is not None:
             background.on_stop(answers.cancel)
         try:
