@@ -169,7 +169,8 @@ pub fn links_of_two_workers_conserve_packets(cpus: &Cpus) -> anyhow::Result<()> 
         ensure!(received == wan, "{received} in the links, {wan} at the port");
         let udp: u64 = sent.iter().map(|sent| sent.packets).sum();
         ensure!(received >= udp && left >= arrived, "{received} of {udp}, {left} and {arrived}");
-        ensure!(rules > 20, "only {rules} changes of the rules");
+        // As many as a machine has time for whose processors both have a worker.
+        ensure!(rules > 3, "only {rules} changes of the rules");
         Ok(())
     })
 }
