@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::tls;
 use ::tls::client::Fault;
 use hyper_util::rt::TokioIo;
+use proto::LEASE_METADATA;
 use proto::linkemu::v1 as pb;
 use proto::linkemu::v1::boxes_client::BoxesClient;
 use proto::linkemu::v1::captures_client::CapturesClient;
@@ -19,7 +20,6 @@ use proto::linkemu::v1::links_client::LinksClient;
 use proto::linkemu::v1::scenarios_client::ScenariosClient;
 use proto::linkemu::v1::switch_client::SwitchClient;
 use proto::linkemu::v1::web_client::WebClient;
-use proto::{LEASE_METADATA, link_name};
 use std::error::Error;
 use std::io;
 use std::path::Path;
@@ -111,7 +111,7 @@ impl Connection {
 
     /// Resource name of the link that requests are about; empty: `main`.
     pub fn link(&self) -> String {
-        self.place.link().map(link_name).unwrap_or_default()
+        self.place.link_name()
     }
 
     /// The link that requests are about.

@@ -3,7 +3,7 @@
 
 use crate::tls::Server;
 use clap::Args;
-use proto::link_id;
+use proto::{link_id, link_name};
 use std::path::{Path, PathBuf};
 
 /// The heading of these options in the help.
@@ -100,6 +100,11 @@ impl Place {
             [link] => Some(link),
             _ => None,
         }
+    }
+
+    /// The resource name of the one link; empty: `main`.
+    pub fn link_name(&self) -> String {
+        self.link().map(link_name).unwrap_or_default()
     }
 
     /// This machine's, at a socket.

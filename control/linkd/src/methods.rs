@@ -69,7 +69,8 @@ impl Method {
     }
 }
 
-fn extension(name: &str) -> Option<ExtensionDescriptor> {
+/// An option of this API.
+pub(crate) fn extension(name: &str) -> Option<ExtensionDescriptor> {
     POOL.get_extension_by_name(&format!("linkemu.v1.{name}"))
 }
 

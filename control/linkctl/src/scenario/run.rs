@@ -11,7 +11,6 @@ use crate::failure::Failure;
 use crate::output;
 use indicatif::{ProgressBar, ProgressStyle};
 use profile::{counted, format_duration};
-use proto::link_name;
 use proto::linkemu::v1::{self as pb, ScenarioAction as Action};
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -23,7 +22,7 @@ use tonic::{Status, Streaming};
 const LAST: usize = 20;
 
 pub async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
-    let request = request(args, context.linkd.link())?;
+    let request = request(args, context.linkd.link_name())?;
     let connection = Connection::open(context).await?;
     // Before it starts, so that nothing of it is missed.
     let mut follower = match args.dry_run || args.detach {
@@ -76,7 +75,7 @@ pub fn named(name: &str) -> Result<pb::run_scenario_request::Scenario, Failure> 
     Ok(Toml(file(Path::new(name))?.map_err(invalid)?.text().to_owned()))
 }
 
-fn request(args: &RunArgs, link: Option<&str>) -> Result<pb::RunScenarioRequest, Failure> {
+fn request(args: &RunArgs, link: String) -> Result<pb::RunScenarioRequest, Failure> {
     Ok(pb::RunScenarioRequest {
         scenario: Some(named(&args.scenario)?),
         expected_generation: args.expect_generation,
@@ -85,7 +84,7 @@ fn request(args: &RunArgs, link: Option<&str>) -> Result<pb::RunScenarioRequest,
         dry_run: args.dry_run,
         tolerate_changes: args.tolerate_changes,
         lossy: args.lossy,
-        link: link.map(link_name).unwrap_or_default(),
+        link,
     })
 }
 

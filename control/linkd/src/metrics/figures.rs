@@ -3,16 +3,11 @@
 //! (`linkemu/v1/metric.proto`).
 
 use super::export::NS;
+use crate::methods::extension;
 use prometheus_client::metrics::MetricType;
 use prost::{Message, Name};
-use prost_reflect::{
-    DynamicMessage, ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor,
-};
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use proto::POOL;
-use std::sync::LazyLock;
-
-static METRIC: LazyLock<Option<ExtensionDescriptor>> =
-    LazyLock::new(|| POOL.get_extension_by_name("linkemu.v1.metric"));
 
 /// A figure of a message.
 #[derive(Debug)]
@@ -67,7 +62,8 @@ fn add(
     fields.sort_by_key(FieldDescriptor::number);
     for field in fields {
         let options = field.options();
-        let metric = METRIC.as_ref().map(|metric| options.get_extension(metric));
+        let metric = extension("metric");
+        let metric = metric.as_ref().map(|metric| options.get_extension(metric));
         let metric = metric.as_deref().and_then(|it| it.as_str()).unwrap_or_default();
         if metric.is_empty() {
             continue;
@@ -103,7 +99,7 @@ fn value(message: &DynamicMessage, path: &[FieldDescriptor]) -> f64 {
         return value(inner, rest);
     }
     let number = field.as_u64().or_else(|| field.as_u32().map(u64::from));
-    number.or_else(|| field.as_bool().map(u64::from)).map_or(0.0, |number| number as f64)
+    number.map_or(0.0, |number| number as f64)
 }
 
 #[cfg(test)]
