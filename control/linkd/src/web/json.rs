@@ -248,14 +248,14 @@ fn lines(body: Body, kind: MessageDescriptor) -> Body {
 
 /// An error of the Connect protocol.
 #[derive(Serialize)]
-struct Error<'a> {
+pub(super) struct Error<'a> {
     code: String,
     message: &'a str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     details: Vec<Value>,
 }
 
-fn error(status: &Status) -> Error<'_> {
+pub(super) fn error(status: &Status) -> Error<'_> {
     let details = rpc::Status::decode(status.details()).map(|status| status.details);
     let details = details.unwrap_or_default().into_iter().map(|detail| {
         let kind = detail.type_url.rsplit('/').next().unwrap_or_default();

@@ -246,8 +246,9 @@ fn error() -> ObjectBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::web::json::error as error_of;
     use prost_reflect::{DynamicMessage, Value};
-    use serde_json::json;
+    use serde_json::{Value as Json, json};
     use std::collections::BTreeSet;
 
     /// A message with all of its fields, to a depth.
@@ -281,40 +282,136 @@ mod tests {
         sample(message, depth - 1)
     }
 
+    /// Whether JSON fits a schema of the document. It knows the keywords that the document has.
+    fn check(schemas: &Json, schema: &Json, value: &Json) -> Result<(), String> {
+        let object = value.as_object();
+        for (keyword, rule) in schema.as_object().unwrap() {
+            let fits = match keyword.as_str() {
+                "description" | "format" => true,
+                "$ref" => check(schemas, target(schemas, rule), value).map(|()| true)?,
+                "type" => match rule.as_array() {
+                    Some(kinds) => kinds.iter().any(|kind| is(kind, value)),
+                    None => is(rule, value),
+                },
+                "properties" => {
+                    let rules = rule.as_object().unwrap();
+                    for (name, value) in object.into_iter().flatten() {
+                        if let Some(rule) = rules.get(name) {
+                            check(schemas, rule, value).map_err(|why| format!("{name}: {why}"))?;
+                        }
+                    }
+                    true
+                }
+                "additionalProperties" => {
+                    assert_eq!(*rule, false);
+                    object.is_none_or(|it| it.keys().all(|it| !schema["properties"][it].is_null()))
+                }
+                "required" => {
+                    let mut names = rule.as_array().unwrap().iter();
+                    names.all(|name| !value[name.as_str().unwrap()].is_null())
+                }
+                "items" => {
+                    for item in value.as_array().into_iter().flatten() {
+                        check(schemas, rule, item)?;
+                    }
+                    true
+                }
+                "enum" => rule.as_array().unwrap().contains(value),
+                "minimum" => value.as_f64().is_none_or(|value| value >= rule.as_f64().unwrap()),
+                "pattern" => value.as_str().is_none_or(|text| matches(rule, text)),
+                other => panic!("this test does not know the keyword {other}"),
+            };
+            if !fits {
+                return Err(format!("{value} does not fit {keyword} {rule}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The schema that a reference is to.
+    fn target<'a>(schemas: &'a Json, reference: &Json) -> &'a Json {
+        let name = reference.as_str().unwrap().strip_prefix("#/components/schemas/").unwrap();
+        schemas.get(name).unwrap_or_else(|| panic!("there is no schema {name}"))
+    }
+
+    fn is(kind: &Json, value: &Json) -> bool {
+        match kind.as_str().unwrap() {
+            "object" => value.is_object(),
+            "array" => value.is_array(),
+            "string" => value.is_string(),
+            "boolean" => value.is_boolean(),
+            "number" => value.is_number(),
+            "integer" => value.is_i64() || value.is_u64(),
+            other => panic!("there is no type {other}"),
+        }
+    }
+
+    fn matches(pattern: &Json, text: &str) -> bool {
+        let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+        let unsigned = text.strip_prefix('-').unwrap_or(text);
+        match pattern.as_str().unwrap() {
+            "^[0-9]+$" => is_digits(text),
+            "^-?[0-9]+$" => is_digits(unsigned),
+            "^-?[0-9]+(\\.[0-9]+)?s$" => unsigned.strip_suffix('s').is_some_and(|seconds| {
+                let (whole, part) = seconds.split_once('.').unwrap_or((seconds, "0"));
+                is_digits(whole) && is_digits(part)
+            }),
+            other => panic!("this test does not know the pattern {other}"),
+        }
+    }
+
     #[test]
-    fn every_method_is_in_the_document_and_nothing_else() {
-        let document: serde_json::Value = serde_json::from_str(&document().unwrap()).unwrap();
-        let named: BTreeSet<String> = document["paths"]
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(|path| path[1..].to_owned())
-            .collect();
+    fn every_method_is_in_the_document_with_its_messages_and_nothing_else() {
+        let document: Json = serde_json::from_str(&document().unwrap()).unwrap();
+        let schemas = &document["components"]["schemas"];
+        let refusal = crate::refusal::field("name", "it is too long");
+        let refusal = serde_json::to_value(error_of(&refusal)).unwrap();
+        let named: BTreeSet<_> = document["paths"].as_object().unwrap().keys().cloned().collect();
         let served = methods::all().filter(|it| it.is_public() && !it.is_client_streaming());
-        let served: BTreeSet<String> = served.map(|method| method.name.clone()).collect();
+        let served: BTreeSet<_> = served.map(|method| format!("/{}", method.name)).collect();
         assert_eq!(named, served);
+        for path in served {
+            let method = &methods::find(&path[1..]).unwrap().descriptor;
+            let operation = &document["paths"][&path]["post"];
+            let answers = &operation["responses"];
+            let request = &operation["requestBody"]["content"][JSON]["schema"];
+            let answer = match method.is_server_streaming() {
+                true => &answers["200"]["content"][LINES]["schema"]["properties"]["result"],
+                false => &answers["200"]["content"][JSON]["schema"],
+            };
+            for (schema, message) in [(request, method.input()), (answer, method.output())] {
+                let name = format!("#/components/schemas/{}", message.name());
+                assert_eq!(schema["$ref"], name, "{path}");
+                target(schemas, &schema["$ref"]);
+            }
+            let failure = &answers["default"]["content"][JSON]["schema"];
+            check(schemas, failure, &refusal).unwrap();
+        }
         let set = &document["paths"]["/linkemu.v1.Linkemu/UpdateLinks"]["post"];
         assert_eq!(set["x-role"], "operator");
         assert!(set["description"].as_str().unwrap().starts_with("Changes links"));
-        let seed = &document["components"]["schemas"]["ProfileUpdate"]["properties"]["seed"];
+        let seed = &schemas["ProfileUpdate"]["properties"]["seed"];
         assert!(seed["description"].as_str().unwrap().starts_with("Seed of all random"), "{seed}");
     }
 
     #[test]
     fn messages_with_all_fields_fit_their_schemas_and_wrong_ones_do_not() {
-        let document: serde_json::Value = serde_json::from_str(&document().unwrap()).unwrap();
-        let schemas = document["components"]["schemas"].as_object().unwrap();
+        let document: Json = serde_json::from_str(&document().unwrap()).unwrap();
+        let schemas = &document["components"]["schemas"];
         let mut seen = 0;
-        for name in schemas.keys().filter(|name| *name != ERROR) {
+        for (name, schema) in schemas.as_object().unwrap().iter().filter(|it| it.0 != ERROR) {
             let message = POOL.get_message_by_name(&format!("{PACKAGE}.{name}")).unwrap();
-            let mut schema = json!({ "$ref": format!("#/components/schemas/{name}") });
-            schema["components"] = document["components"].clone();
-            let validator = jsonschema::validator_for(&schema).unwrap();
-            let whole = serde_json::to_value(sample(&message, 2)).unwrap();
-            if let Err(error) = validator.validate(&whole) {
-                panic!("{name}: {error}\n{whole}");
+            let mut whole = serde_json::to_value(sample(&message, 2)).unwrap();
+            if let Err(why) = check(schemas, schema, &whole) {
+                panic!("{name}: {why}\n{whole}");
             }
-            assert!(!validator.is_valid(&json!({ "noSuchField": 1 })), "{name}");
+            for field in whole.as_object().unwrap().clone().keys() {
+                // No field has this value.
+                let right = std::mem::replace(&mut whole[field], json!([{}, null]));
+                check(schemas, schema, &whole).unwrap_err();
+                whole[field] = right;
+            }
+            assert!(check(schemas, schema, &json!({ "noSuchField": 1 })).is_err(), "{name}");
             seen += 1;
         }
         assert!(seen > 100, "{seen}");
