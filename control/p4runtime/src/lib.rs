@@ -15,6 +15,9 @@ pub use entry::{Entry, Match};
 pub use info::P4Info;
 pub use session::{Change, Count, Error, Session, Stalls, Stream, StreamEvent, Target, Tls};
 
+/// All protos as a `google.protobuf.FileDescriptorSet`.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
 /// Generated from `proto/`; the `.proto` files have the documentation.
 pub mod proto {
     #![allow(clippy::all)]

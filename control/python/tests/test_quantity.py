@@ -15,7 +15,7 @@ import linkemu
 from linkemu import _calls, _quantity, labgrid_sweep, v1
 
 TABLE = tomllib.loads(
-    (Path(__file__).parents[3] / "proto/units/tests/quantities.toml").read_text("utf-8")
+    (Path(__file__).parents[3] / "proto/profile/tests/quantities.toml").read_text("utf-8")
 )
 PARSERS = {
     "duration": _quantity.duration_ns,

@@ -4,5 +4,6 @@
 
 mod errors;
 mod properties;
+mod quantities;
 mod rate_file;
 mod reference;

@@ -8,7 +8,6 @@ use p4runtime::{Entry, P4Info, Session, Stream, Target};
 use p4server::Fake;
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, MessageDescriptor};
-use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
@@ -36,10 +35,7 @@ static LAB: LazyLock<Lab> =
 
 impl Lab {
     fn start() -> Result<Self, Failed> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../control/p4runtime/proto");
-        let pool =
-            protox::compile(["p4/v1/p4runtime.proto", "p4/config/v1/p4info.proto"], [folder])?;
-        let pool = DescriptorPool::from_file_descriptor_set(pool)?;
+        let pool = DescriptorPool::decode(p4runtime::FILE_DESCRIPTOR_SET)?;
         let info = Arc::new(P4Info::decode(p4src::BMV2_P4INFO)?);
         let known = known(&config::P4Info::decode(p4src::BMV2_P4INFO)?);
         let runtime = runtime();

@@ -3,7 +3,7 @@
 
 A number is a decimal without a sign; a percentage may have an exponent. It is converted exactly or
 refused. The grammar is that of `proto/units`; both are tested with the table
-`proto/units/tests/quantities.toml`. Quantities in profiles, patches and scenarios are not parsed
+`proto/profile/tests/quantities.toml`. Quantities in profiles, patches and scenarios are not parsed
 here: linkd receives their text.
 """
 

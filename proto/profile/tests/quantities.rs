@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of texts that all parsers of this grammar are tested with.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeMap;
 use units::{Amount, Quantity, UnitError};
