@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-const PROBES: u64 = 30_000;
+const PROBES: u64 = 12_000;
 
 /// Notes the progress, and cancels when a step begins.
 struct Notes {

@@ -55,7 +55,7 @@ const PATCHES_PER_S: u64 = 1000;
 /// Duration of the patches.
 const fn seconds(form: Form) -> u64 {
     match form {
-        Form::Short => 2,
+        Form::Short => 1,
         Form::Long => 60,
     }
 }

@@ -25,7 +25,7 @@ use super::{
 const LAB: &str = "lab1";
 /// A packet's fate depends on its number alone, and not on when it arrives.
 const LOSSY: &str = "rate = \"unlimited\"\nqueue.limit = \"1 MB\"\npacket_loss = \"10 %\"";
-const PATCHED_S: u64 = 3;
+const PATCHED_S: u64 = 1;
 const FLOW: Duration = Duration::from_secs(PATCHED_S);
 const OFFERED_BPS: u64 = 8_000_000;
 const FRAME_BYTES: usize = 1_000;
