@@ -4,13 +4,17 @@
 use std::fmt::Write as _;
 
 use super::{Report, cells, digits};
+use crate::statistics::Estimate;
+use crate::verdict::{Judged, Verdict};
+
+/// Digits of a SHA-256 that the page shows.
+const DIGITS: usize = 12;
 
 const INTRODUCTION: &str = "\
 # Published studies
 
 Measurements of others, repeated with real hosts on the emulator. `make repro` writes this page from its
-results ([testing](testing.md)): do not edit it. Each table has the published figure, the accepted range,
-our value with its confidence interval at 95 %, and the verdict:
+results ([testing](testing.md)): do not edit it. Each table compares the published figures with ours:
 
 | verdict | meaning |
 |---|---|
@@ -20,7 +24,15 @@ our value with its confidence interval at 95 %, and the verdict:
 | undecided | too few flows, or the interval allows both |
 | not run | this row cannot be run here |
 
-An order of two rows has the difference in place of the value: it agrees if the interval is above 0.
+- *Paper* is the published figure, with the accepted range in parentheses. *Ours* is our value, with its
+  confidence interval at 95 %. An empty place is that of the line above.
+- An order of two rows (`a < b`) has the difference in place of the value: it agrees if the interval is above 0.
+- Figures with the same place, published figure and verdict share a line, except those that differ or are
+  undecided with flows. The line names one of them, and has the range of all values and of all intervals.
+- Figures that were not run have no line.
+
+`make repro` also writes `report.json` and `report.html` to `build/repro/STUDY`, with each figure and the complete
+SHA-256 of each profile.
 ";
 
 /// Adds or replaces the section of a study in the document.
@@ -58,36 +70,105 @@ fn section(report: &Report) -> String {
     for machine in &report.machines {
         let _ = writeln!(text, "- Machine: {machine}.");
     }
-    for profile in &report.profiles {
-        let _ = writeln!(text, "- Profile: `{}`, SHA-256 `{}`.", profile.name, &profile.sha256);
+    let forms = report.profiles.iter();
+    let forms = forms.map(|p| (&p.name, p.sha256.get(..DIGITS).unwrap_or(&p.sha256)));
+    for (name, forms) in grouped(forms) {
+        let _ = writeln!(text, "- Profile `{name}`, SHA-256 {}.", list(&forms));
     }
-    for row in &report.rows {
-        let _ = match &row.not_run {
-            Some(reason) => writeln!(text, "- `{}` was not run: {reason}", row.name),
-            None => writeln!(text, "- `{}`: {}.", row.name, row.account()),
-        };
+    let run = report.rows.iter().filter(|row| row.not_run.is_none());
+    for (account, names) in grouped(run.map(|row| (row.account(), row.name.as_str()))) {
+        let each = if names.len() > 1 { " each" } else { "" };
+        let _ = writeln!(text, "- {}: {account}{each}.", list(&names));
+    }
+    let not_run = report.rows.iter().filter_map(|row| Some((row.not_run.as_ref()?, &*row.name)));
+    for (reason, names) in grouped(not_run) {
+        let _ = writeln!(text, "- {}: not run. {}.", list(&names), reason.trim_end_matches('.'));
     }
     for note in &report.notes {
         let _ = writeln!(text, "- {note}");
     }
-    text.push_str("\n| place | figure | paper | accepted | ours | interval | flows | verdict |\n");
-    text.push_str("|---|---|---|---|---|---|---|---|\n");
-    for judged in &report.figures {
-        let [paper, accepted, ours, interval] = cells(judged);
-        let flows = judged.ours.map_or(0, |o| o.flows);
-        let reason =
-            if judged.reason.is_empty() { String::new() } else { format!(": {}", judged.reason) };
-        let _ = writeln!(
-            text,
-            "| {} | {} | {paper} | {accepted} | {ours} | {interval} | {flows} | {}{} |",
-            plain(&judged.place),
-            plain(&judged.what),
-            judged.verdict.word(),
-            plain(&reason),
-        );
-    }
+    text.push_str(&table(report));
     text.push_str(&distribution(report));
     text
+}
+
+/// Values by key, in the order in which the keys come first.
+fn grouped<K: PartialEq, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in pairs {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((key, vec![value])),
+        }
+    }
+    groups
+}
+
+fn list(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// Figures that agree, are explained or have no flows share a line if they have the same place,
+/// published figure and reason.
+fn table(report: &Report) -> String {
+    let mut text =
+        "\n| place | figure | paper | ours | verdict |\n|---|---|---|---|---|\n".to_owned();
+    let shown = report.figures.iter().filter(|judged| judged.verdict != Verdict::NotRun);
+    let lines = grouped(shown.enumerate().map(|(n, judged)| {
+        let shared = match judged.verdict {
+            Verdict::Agrees | Verdict::Explained | Verdict::NotRun => true,
+            Verdict::Differs => false,
+            Verdict::Undecided => judged.ours.is_none(),
+        };
+        let Judged { place, paper, accepted, verdict, reason, .. } = judged;
+        ((place, paper, accepted, verdict, reason, (!shared).then_some(n)), judged)
+    }));
+    let mut last = "";
+    for ((place, .., verdict, reason, _), figures) in lines {
+        let first = figures[0];
+        let more = match figures.len() {
+            1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        let [paper, accepted, ..] = cells(first);
+        let accepted = if accepted.is_empty() { accepted } else { format!(" ({accepted})") };
+        // The interval shows why a figure with enough flows is undecided.
+        let enough = first.ours.is_some_and(|o| o.flows >= report.needed as usize);
+        let reason = match verdict {
+            Verdict::Undecided if enough => String::new(),
+            _ if reason.is_empty() => String::new(),
+            _ => format!(": {reason}"),
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {}{more} | {paper}{accepted} | {} | {}{} |",
+            plain(if place == last { "" } else { place }),
+            plain(&first.what),
+            range(&figures),
+            verdict.word(),
+            plain(&reason),
+        );
+        last = place;
+    }
+    text
+}
+
+/// Our values and their intervals, from the lowest to the highest.
+fn range(figures: &[&Judged]) -> String {
+    let between = |low: f64, high: f64| match [low, high].map(digits) {
+        [low, high] if low == high => low,
+        [low, high] => format!("{low} to {high}"),
+    };
+    let ours = || figures.iter().filter_map(|judged| judged.ours);
+    let low = |of: fn(&Estimate) -> f64| ours().map(|o| of(&o)).min_by(f64::total_cmp);
+    let high = |of: fn(&Estimate) -> f64| ours().map(|o| of(&o)).max_by(f64::total_cmp);
+    let parts = (low(|o| o.value), high(|o| o.value), low(|o| o.low), high(|o| o.high));
+    match parts {
+        (Some(least), Some(most), Some(low), Some(high)) => {
+            format!("{} ({})", between(least, most), between(low, high))
+        }
+        _ => "–".to_owned(),
+    }
 }
 
 /// Round-trip times under load: quantiles of a flow, mean over flows.
@@ -120,7 +201,6 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::{Judged, Verdict};
 
     fn report(study: &str, reason: &str) -> Report {
         Report {
@@ -149,19 +229,48 @@ mod tests {
 
     #[test]
     fn section_of_a_study_is_replaced_and_others_stay() {
-        let one = replace("", &report("b", "first"));
-        let two = replace(&one, &report("a", "other"));
-        let again = replace(&two, &report("b", "second"));
-        assert!(!again.contains("first") && again.contains("second") && again.contains("other"));
+        let one = replace("", &report("b", "1 of 20 flows"));
+        let two = replace(&one, &report("a", "2 of 20 flows"));
+        let again = replace(&two, &report("b", "3 of 20 flows"));
+        assert!(
+            !again.contains("1 of 20") && again.contains("2 of 20") && again.contains("3 of 20")
+        );
         assert!(again.find("begin a") < again.find("begin b"), "{again}");
         assert_eq!(again.matches("# Published studies").count(), 1);
-        assert_eq!(replace(&again, &report("b", "second")), again);
+        assert_eq!(replace(&again, &report("b", "3 of 20 flows")), again);
     }
 
     #[test]
     fn figure_has_its_place_and_verdict() {
         let text = replace("", &report("a", "3 of 20 flows"));
-        let row = "| Table I | m | 123.3 | 117.1 to 129.5 | – |  | 0 | undecided: 3 of 20 flows |";
+        let row = "| Table I | m | 123.3 (117.1 to 129.5) | – | undecided: 3 of 20 flows |";
         assert!(text.contains(row), "{text}");
+    }
+
+    #[test]
+    fn figures_that_agree_share_a_line_and_others_do_not() {
+        let mut report = report("a", "");
+        let judged = |what: &str, value: f64, verdict| Judged {
+            what: what.to_owned(),
+            ours: Some(Estimate { value, low: value - 1.0, high: value + 1.0, flows: 20 }),
+            verdict,
+            ..report.figures[0].clone()
+        };
+        report.figures = vec![
+            judged("a", 124.0, Verdict::Agrees),
+            judged("b", 130.0, Verdict::Undecided),
+            judged("c", 122.0, Verdict::Agrees),
+            judged("d", 131.0, Verdict::Undecided),
+            judged("e", 0.0, Verdict::NotRun),
+        ];
+        let text = replace("", &report);
+        for row in [
+            "| Table I | a and 1 more | 123.3 (117.1 to 129.5) | 122.0 to 124.0 (121.0 to 125.0) | agrees |",
+            "|  | b | 123.3 (117.1 to 129.5) | 130.0 (129.0 to 131.0) | undecided |",
+            "|  | d | 123.3 (117.1 to 129.5) | 131.0 (130.0 to 132.0) | undecided |",
+        ] {
+            assert!(text.contains(row), "{row}: {text}");
+        }
+        assert!(!text.contains("| e |"), "{text}");
     }
 }
