@@ -195,8 +195,8 @@ fn stated_share(i: usize) -> f64 {
 
 /// A second profile's worth of steps more than fits into one window of `trace play`.
 const PLAYED_STEPS: u32 = 34_000;
-const PLAYED_STEP: Duration = Duration::from_micros(250);
-const LEVEL_STEPS: u32 = 4_000;
+const PLAYED_STEP: Duration = Duration::from_millis(1);
+const LEVEL_STEPS: u32 = 1_000;
 /// Round trip without the trace, see [`link`].
 const IDLE_MS: f64 = 20.0;
 
@@ -212,8 +212,7 @@ pub fn long_trace_is_played_step_by_step(cpus: &Cpus) -> anyhow::Result<()> {
         linkctl.set_profile(&written(bed, "idle.toml", &idle)?, SEED)?;
         let before = linkctl.show()?;
         let rows = (0..PLAYED_STEPS).map(|step| {
-            let at_s = (PLAYED_STEP * step).as_secs_f64();
-            format!("{at_s:.5},{}\n", played_ms(step / LEVEL_STEPS))
+            format!("{:.3},{}\n", f64::from(step) / 1e3, played_ms(step / LEVEL_STEPS))
         });
         let trace = format!("time_s,delay_ms\n{}", rows.collect::<String>());
         let trace = written(bed, "delays.csv", &trace)?;
