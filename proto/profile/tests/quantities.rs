@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of texts that all parsers of this grammar are tested with.
+//! The table of texts that all parsers of this grammar are tested with. It is tested here and not in `units`: the
+//! build script of the protos depends on `units`, so the TOML parser of a test there would be compiled for it too.
 
 use std::collections::BTreeMap;
 use units::{Amount, Quantity, UnitError};

@@ -60,9 +60,9 @@ fn add(
 ) {
     let mut fields: Vec<_> = message.fields().collect();
     fields.sort_by_key(FieldDescriptor::number);
+    let metric = extension("metric");
     for field in fields {
         let options = field.options();
-        let metric = extension("metric");
         let metric = metric.as_ref().map(|metric| options.get_extension(metric));
         let metric = metric.as_deref().and_then(|it| it.as_str()).unwrap_or_default();
         if metric.is_empty() {
